@@ -25,7 +25,12 @@ from rewriter.diagnosis.expected import agree, compare_outputs, load_expected
 from rewriter.diagnosis.verification.functional import schemas
 from rewriter.diagnosis.verification.replacing.insert import replaced
 from rewriter.diagnosis.verification.replacing.search import smallest
-from rewriter.diagnosis.verification.replacing.substitutes import Kept, Substitute, substitutes
+from rewriter.diagnosis.verification.replacing.substitutes import (
+    Kept,
+    Substitute,
+    Substitutes,
+    substitutes,
+)
 from rewriter.dump.reading import RunDump, is_recorded, open_dump
 from rewriter.execution import program
 from rewriter.execution.dumped_wrappers import plain_hash
@@ -221,7 +226,11 @@ class _Bisection:
             if not graph and (known := others.of_wrapper(wrapper)) is not None:
                 graph = known.lowered
             given = {} if call is None else schemas(call)
-            found = substitutes(wrapper, graph, given, precise=self.arguments.precise)
+            if wrapper.language == "cpp":  # it would be compiled again for each run
+                why = "it is launched from C++"
+                found = Substitutes((), tuple(Kept(x, why) for x in wrapper.located.launches))
+            else:
+                found = substitutes(wrapper, graph, given, precise=self.arguments.precise)
             yield _Loaded(key, wrapper, call, found.found, found.kept)
 
     def _choose(self) -> None:

@@ -15,7 +15,7 @@ from rewriter.artifact.package.model import Package
 from rewriter.artifact.types import Artifact, NewFile
 from rewriter.commands._deliver import Delivered, deliver, only_shows, require_target
 from rewriter.commands._output import emit, steps, summary, warn_about
-from rewriter.commands._package_options import PackageOptions, refuse_options
+from rewriter.commands._package_options import BuildOptions, PackageOptions, refuse_options
 from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import message
@@ -86,19 +86,59 @@ def _is_copy(backup: Path, original: Path) -> bool:
     return backup.is_file() and filecmp.cmp(backup, original, shallow=False)
 
 
+@dataclass(frozen=True)
+class Done:
+    """What was put into a package, where it went, how it was built, and in how many seconds."""
+
+    probed: Sequence[Probed]
+    delivered: Delivered
+    built: Built | None
+    seconds: float
+
+
 def instrument(
     arguments: PackageOptions, artifact: Artifact, selection: Selection, *, may_replace: bool
 ) -> int:
     """Patch a package as the options say, and report it."""
-    assert isinstance(artifact, Package)
-    require_target(arguments, artifact)
     if arguments.no_rebuild:
         refuse_options(
             arguments, ("in_place", "route", "no_check", "imports"), "--no-rebuild builds nothing"
         )
+    default = _sources_path if arguments.no_rebuild else files.output_path
+    done = build(
+        arguments,
+        artifact,
+        partial(patch.instrument, selection=selection),
+        default,
+        may_replace=may_replace,
+        no_rebuild=arguments.no_rebuild,
+    )
+    delivered = done.delivered
+    if arguments.json:
+        from rewriter.commands._documents.instrument import package_document
+
+        path = str(artifact.path)
+        emit(package_document(path, selection, done.probed, delivered, done.built, done.seconds))
+    elif arguments.check or delivered.is_written:
+        _tell(arguments, artifact, done)
+    return DIFFERS if arguments.check and delivered.changed else OK
+
+
+def build(
+    arguments: BuildOptions,
+    artifact: Artifact,
+    make: Callable[[Package], Sequence[Probed]],
+    default: Callable[[Path], Path],
+    *,
+    may_replace: bool,
+    no_rebuild: bool = False,
+) -> Done:
+    """Put what `make` returns into a package, and write it as the options say."""
+    assert isinstance(artifact, Package)
+    require_target(arguments, artifact)
     started = time.perf_counter()
     done: list[Built] = []
-    shows, builds = only_shows(arguments), not (arguments.no_rebuild or only_shows(arguments))
+    shows, builds = only_shows(arguments), not (no_rebuild or only_shows(arguments))
     with ExitStack() as running:
         original = running.enter_context(patch.plain(artifact, may_replace=may_replace))
         if builds:
@@ -106,7 +146,7 @@ def instrument(
                 original, check=not arguments.no_check, imports=arguments.imports
             )
             begun = running.enter_context(beginning)
-        probed = patch.instrument(original, selection)
+        probed = make(original)
         if not builds:
             patch.verify_all(original, probed)
         for patched in probed:
@@ -131,20 +171,11 @@ def instrument(
             tuple(sources),
             write,
             original.path,
-            is_folder=artifact.path.is_dir() or arguments.no_rebuild,
+            is_folder=artifact.path.is_dir() or no_rebuild,
         )
-        default = _sources_path if arguments.no_rebuild else files.output_path
         delivered = deliver(arguments, artifact, sources, default, made)
     result = done[0] if done else None
-    seconds = time.perf_counter() - started
-    if arguments.json:
-        from rewriter.commands._documents.instrument import package_document
-
-        path = str(artifact.path)
-        emit(package_document(path, selection, probed, delivered, result, seconds))
-    elif arguments.check or delivered.is_written:
-        _tell(arguments, artifact, probed, delivered, result, seconds)
-    return DIFFERS if arguments.check and delivered.changed else OK
+    return Done(probed, delivered, result, time.perf_counter() - started)
 
 
 def _sources_path(path: Path) -> Path:
@@ -183,29 +214,32 @@ def check(artifact: Artifact) -> list[tuple[str, ProbeCheck | None]]:
     return [(artifact.path.name, built.check(artifact))] if is_patched else []
 
 
-def _tell(
-    arguments: PackageOptions,
-    artifact: Artifact,
-    probed: Sequence[Probed],
-    delivered: Delivered,
-    built: Built | None,
-    seconds: float,
-) -> None:
-    for number, patched in enumerate(probed):
-        text = f"{patched.model.name}: {summary(patched.result)}"
-        if built is not None:
-            chosen = built.recipes[number]
-            text += f"; route {chosen.route}: {chosen.why}"
-            for note in chosen.notes:
-                message(f"  {note}")
-        message(text)
+def tell_built(built: Built | None, number: int, text: str) -> None:
+    """Say what was put into a model, and how that was built."""
+    if built is not None:
+        chosen = built.recipes[number]
+        text += f"; route {chosen.route}: {chosen.why}"
+        for note in chosen.notes:
+            message(f"  {note}")
+    message(text)
+
+
+def _tell(arguments: PackageOptions, artifact: Artifact, done: Done) -> None:
+    delivered, built = done.delivered, done.built
+    for number, patched in enumerate(done.probed):
+        tell_built(built, number, f"{patched.model.name}: {summary(patched.result)}")
+    tell_checked(built)
+    where = delivered.tell(artifact.path)
+    if arguments.no_rebuild and delivered.output:
+        where += f"; sh {Path(delivered.output) / script.NAME} builds the package"
+    message(f"{where} ({done.seconds:.1f} s)")
+
+
+def tell_checked(built: Built | None) -> None:
+    """Say what checking the result said."""
     if built is not None:
         results = {
             "loaded": "loaded, and runs what was built",
             "linked": f"not loaded: {built.note}",
         }
         message(f"check: {results.get(built.check, built.check)}")
-    where = delivered.tell(artifact.path)
-    if arguments.no_rebuild and delivered.output:
-        where += f"; sh {Path(delivered.output) / script.NAME} builds the package"
-    message(f"{where} ({seconds:.1f} s)")

@@ -12,17 +12,14 @@ from rewriter.instrumentation.rebuild.types import ROUTES, Route
 _PACKAGES = Section("packages (.pt2)")
 
 
-class PackageOptions(OutputOptions, ModelOption):
-    """How packages are rebuilt and checked."""
+class BuildOptions(OutputOptions, ModelOption):
+    """How packages are built again and checked."""
 
     route: Route | None = _PACKAGES.option(
         "--route",
         "how it is built again: link compiles the wrapper and keeps kernels and weights; full "
         "compiles all; sources leaves compiling to the loader (default: the first that works)",
         type=Choice(ROUTES),
-    )
-    no_rebuild: bool = _PACKAGES.flag(
-        "--no-rebuild", "compile nothing: write a directory with the sources and a build script"
     )
     no_check: bool = _PACKAGES.flag("--no-check", "do not load the result")
     imports: tuple[str, ...] = _PACKAGES.option(
@@ -32,13 +29,21 @@ class PackageOptions(OutputOptions, ModelOption):
     )
 
 
-def refuse_package_options(arguments: PackageOptions, path: Path) -> None:
-    """Refuse options for packages if the artifact is not a package."""
-    names = ("route", "no_rebuild", "no_check", "imports", "models")
+class PackageOptions(BuildOptions):
+    """The same, or that nothing is built."""
+
+    no_rebuild: bool = _PACKAGES.flag(
+        "--no-rebuild", "compile nothing: write a directory with the sources and a build script"
+    )
+
+
+def refuse_package_options(arguments: BuildOptions, path: Path, *names: str) -> None:
+    """Refuse options for packages if the artifact is not a package, all or those of some names."""
+    names = names or ("route", "no_rebuild", "no_check", "imports", "models")
     refuse_options(arguments, names, f"{path} is no package")
 
 
-def refuse_options(arguments: PackageOptions, names: Sequence[str], why: str) -> None:
+def refuse_options(arguments: BuildOptions, names: Sequence[str], why: str) -> None:
     """Refuse options that would do nothing, rather than drop them in silence."""
     words = {"imports": "import", "models": "model"}
     options = {n: f"--{words.get(n, n).replace('_', '-')}" for n in names}

@@ -2,40 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rewriter.artifact.opening import open_artifact
+from rewriter.artifact.package.model import Package
 from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.commands._deliver import deliver, only_shows, require_target
 from rewriter.commands._documents.replace import ReplaceDocument
 from rewriter.commands._output import emit
+from rewriter.commands._package import build, tell_built, tell_checked
+from rewriter.commands._package_options import refuse_package_options
 from rewriter.commands._selection import indices
 from rewriter.commands._verify import given_graphs, register_operators
 from rewriter.commands.replace import Arguments
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import message
 from rewriter.core.text import counted
-from rewriter.diagnosis.verification.replacing.insert import replaced
+from rewriter.diagnosis.verification.replacing.body import NoBodyError
+from rewriter.diagnosis.verification.replacing.insert import (
+    replaced,
+    replaced_in_package,
+    selection_of,
+)
 from rewriter.diagnosis.verification.replacing.substitutes import Substitute, substitutes
 from rewriter.execution.host_process import HostOutput
 from rewriter.execution.runner import RunRequest, seconds_beside
 from rewriter.instrumentation.editable import require_plain
+from rewriter.instrumentation.rebuild.patch import Probed
+from rewriter.instrumentation.types import Instrumented, Plan
+from rewriter.locate.types import Launch
 from rewriter.model_names.known import Compilations
 
 
 def act(arguments: Arguments) -> int:
-    artifact = open_artifact(arguments.artifact).choose(arguments.wrappers)
+    artifact = open_artifact(arguments.artifact, models=arguments.models)
+    artifact = artifact.choose(arguments.wrappers)
     wrapper = artifact.only
     require_plain(wrapper, replace=False)
-    require_target(arguments, artifact, probing=True)
+    if not artifact.is_rebuilt:
+        if not wrapper.is_module:
+            raise RewriterError(
+                "no-substitute",
+                f"{wrapper.path} belongs to a package, which has the file of the operators that "
+                "its launches would be replaced by",
+                hint="Replace them in the .pt2 package.",
+            )
+        refuse_package_options(arguments, artifact.path, "route", "no_check", "models")
+        require_target(arguments, artifact, probing=True)
     register_operators(arguments.imports)
     chosen = _chosen(arguments, artifact, wrapper)
-    made = replaced(wrapper, chosen)
-    cost: tuple[float, float] | str = "only what would change is shown"
-    if not only_shows(arguments):
-        cost = _cost(arguments, artifact, made.source)
-    delivered = deliver(arguments, artifact, {wrapper.name: made.source}, _output)
     names = ", ".join(f"#{x.launch.index} {x.launch.kernel}" for x in chosen)
+    said = f"{counted(len(chosen), 'launch')} replaced ({names})"
+    cost: tuple[float, float] | str = "only what would change is shown"
+    if artifact.is_rebuilt:
+        make = partial(_in_package, wrapper=wrapper, chosen=chosen)
+        done = build(arguments, artifact, make, _output, may_replace=False)
+        delivered = done.delivered
+        if delivered.output is not None:
+            plain = open_artifact(delivered.backup or artifact.path, models=arguments.models)
+            cost = _cost(arguments, plain, Path(delivered.output))
+        if not arguments.json and delivered.is_written:
+            tell_built(done.built, 0, said)
+            tell_checked(done.built)
+            said = "written"
+    else:
+        made = replaced(wrapper, chosen)
+        if not only_shows(arguments):
+            cost = _cost(arguments, artifact, made.source)
+        delivered = deliver(arguments, artifact, {wrapper.name: made.source}, _output)
     times = (None, None) if isinstance(cost, str) else cost
     if arguments.json:
         document = ReplaceDocument(
@@ -51,12 +87,38 @@ def act(arguments: Arguments) -> int:
         )
         emit(document)
     elif arguments.check or delivered.is_written:
-        message(
-            f"{counted(len(chosen), 'launch')} replaced ({names}): {delivered.tell(wrapper.path)}"
-        )
+        message(f"{said}: {delivered.tell(wrapper.file)}")
         if delivered.is_written:
             message(_said(cost))
     return DIFFERS if arguments.check and delivered.changed else OK
+
+
+def _in_package(
+    package: Package, *, wrapper: Wrapper, chosen: Sequence[Substitute]
+) -> Sequence[Probed]:
+    """What is put into a package. Raises `RewriterError` if its operators cannot be called."""
+    (model,) = package.models
+    for one in chosen:
+        try:
+            replaced_in_package(wrapper, [one], model.device)
+        except NoBodyError as error:
+            raise _no_substitute(wrapper, one.launch, str(error)) from error
+    edited, nodes = replaced_in_package(wrapper, chosen, model.device)
+    launches = tuple(x.launch for x in chosen)
+    plan = Plan(edited.insertions, launches, (), (), ())
+    result = Instrumented(
+        wrapper.path, edited.source, wrapper.plain.data, plan, selection_of(chosen)
+    )
+    return [Probed(model, result, operators=tuple(nodes))]
+
+
+def _no_substitute(wrapper: Wrapper, launch: Launch, why: str, hint: str = "") -> RewriterError:
+    return RewriterError(
+        "no-substitute",
+        f"{wrapper.path}:{launch.line}: launch #{launch.index} {launch.kernel} is not replaced: "
+        f"{why}",
+        hint=hint,
+    )
 
 
 def _chosen(arguments: Arguments, artifact: Artifact, wrapper: Wrapper) -> list[Substitute]:
@@ -80,13 +142,8 @@ def _chosen(arguments: Arguments, artifact: Artifact, wrapper: Wrapper) -> list[
     kept = {x.launch.index: x.reason for x in found.kept}
     for number in wanted:
         if number in kept:
-            launch = launches[number]
-            raise RewriterError(
-                "no-substitute",
-                f"{wrapper.path}:{launch.line}: launch #{number} {launch.kernel} is not replaced: "
-                f"{kept[number]}",
-                hint=_HINT if not graph else "",
-            )
+            hint = _HINT if not graph else ""
+            raise _no_substitute(wrapper, launches[number], kept[number], hint)
     return [x for x in found.found if x.launch.index in wanted]
 
 
@@ -96,7 +153,9 @@ _HINT = (
 )
 
 
-def _cost(arguments: Arguments, artifact: Artifact, source: bytes) -> tuple[float, float] | str:
+def _cost(
+    arguments: Arguments, artifact: Artifact, other: bytes | Path
+) -> tuple[float, float] | str:
     request = RunRequest(
         artifact,
         args=Path(arguments.args) if arguments.args else None,
@@ -104,7 +163,7 @@ def _cost(arguments: Arguments, artifact: Artifact, source: bytes) -> tuple[floa
         output=HostOutput(muted=True),
     )
     try:
-        return seconds_beside(request, source)
+        return seconds_beside(request, other)
     except RewriterError as error:
         return error.message
 

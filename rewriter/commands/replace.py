@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from rewriter.commands._click import Choice, Section, argument, command, later
-from rewriter.commands._options import RUN, OutputOptions, output_option
+from rewriter.commands._options import RUN, output_option
+from rewriter.commands._package_options import BuildOptions
 
 _WHAT = Section("what is replaced")
 
 
-class Arguments(OutputOptions):
+class Arguments(BuildOptions):
     artifact: str = argument(
-        "ARTIFACT", "a Python wrapper, or a directory or log that holds several"
+        "ARTIFACT", "a wrapper, a package, or a directory or log that holds several wrappers"
     )
     output: str | None = output_option("<stem>.replaced<ext> beside the input")
     launch: str = _WHAT.option(
@@ -33,7 +34,8 @@ class Arguments(OutputOptions):
     )
     args: str | None = RUN.option(
         "--args FILE.pt",
-        "inputs, for its cost: a list saved by torch.save (default: the wrapper's own get_args())",
+        "inputs, for its cost: a list saved by torch.save (default: the wrapper's own get_args(), "
+        "which a package does not have)",
     )
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _STATISTICS: tuple[TrendStatistic, ...] = get_args(TrendStatistic)
 _SHOWN = Section("what to show")
-_DATA = (".parquet", ".arrow", ".json")
+_DATA = (".parquet", ".arrow", ".json", ".ndjson")
 _PAGE = ("", ".html", ".htm")
 
 
@@ -47,7 +47,8 @@ class Arguments(JsonOption):
         "-o, --output FILE",
         "the page, FILE.html, - for standard output (default: <dump>.html in the working "
         "directory); or a table with a row for each value, FILE.parquet or FILE.arrow (needs "
-        "pyarrow); or the times of launches for Perfetto and chrome://tracing, FILE.json",
+        "pyarrow); or the times of launches for Perfetto and chrome://tracing, FILE.json; or a log "
+        "for tritonparse, FILE.ndjson",
     )
     open: bool = OUTPUT.flag("--open", "open the page in a browser")
     overwrite: bool = OUTPUT.flag("--overwrite", "replace an existing file")
@@ -138,7 +139,7 @@ def _open(page: Path) -> None:
 def _write_data(arguments: Arguments, dump: Dump, output: Path) -> int:
     """Write the table of a dump, or the trace of its times."""
     from rewriter.dump import timing
-    from rewriter.report import model, table
+    from rewriter.report import launch_log, model, sources, table
 
     page_alone = ("artifact", "no_histograms", "trend", "json", "open")
     given = {f"--{name.replace('_', '-')}": getattr(arguments, name) for name in page_alone}
@@ -148,6 +149,9 @@ def _write_data(arguments: Arguments, dump: Dump, output: Path) -> int:
     if output.suffix == ".json":
         trace = timing.trace(runs)
         data, what = json_text.encode(trace).encode(), counted(len(trace["traceEvents"]), "event")
+    elif output.suffix == ".ndjson":
+        lines = [json_text.encode(x) for x in launch_log.events(runs, sources.of_dump())]
+        data, what = "".join(f"{x}\n" for x in lines).encode(), counted(len(lines), "event")
     else:
         made = table.table(dump, runs)
         data, what = table.encoded(made, output.suffix), counted(made.num_rows, "row")

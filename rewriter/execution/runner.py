@@ -323,15 +323,18 @@ def _specification(request: RunRequest, file: Path) -> Json:
     }
 
 
-def seconds_beside(request: RunRequest, other: bytes) -> tuple[float, float] | str:
-    """How long a call of a plain wrapper takes, and one of the same with another source, timed in
-    turns in one process; or why that cannot be said."""
+def seconds_beside(request: RunRequest, other: bytes | Path) -> tuple[float, float] | str:
+    """How long a call of a plain wrapper takes, and one of the same with another source, or of a
+    package and another one, timed in turns in one process; or why that cannot be said."""
     _check(request)
     with tempfile.TemporaryDirectory(prefix="rewriter-") as name:
         scratch = Path(name)
         files = scratch / "plain.py", scratch / "beside.py"
-        for file, source in zip(files, (request.wrapper.source, other), strict=True):
-            file.write_bytes(source)
+        if isinstance(other, Path):
+            files = request.artifact.path, other
+        else:
+            for file, source in zip(files, (request.wrapper.source, other), strict=True):
+                file.write_bytes(source)
         specification = _specification(request, files[0]) | {"beside": str(files[1])}
         host = run_host(request, specification, scratch, None, {})
     found = host.report.get("seconds")

@@ -109,7 +109,7 @@ def _wrapper(run: RunDump, finding: Finding) -> dict[str, bytes]:
     chosen = [
         x for x in substitutes(wrapper, run.graph, schemas(run)).found if x.launch.index in wanted
     ]
-    if chosen:
+    if chosen and wrapper.is_module:
         found[_AFTER] = replaced(wrapper, chosen).source
     return found
 

@@ -1,4 +1,4 @@
-"""`rewriter replace` on a wrapper that is compiled here: a hot-fix, and back."""
+"""`rewriter replace` on wrappers and a package that are compiled here: a hot-fix, and back."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from capture import Compiled
+from capture import Compiled, Exported, package_exported
+from harness import load
+from replacements import is_close, left_by
 from rewriter.cli import main
 from test_bisect import CHECK, plant
 from test_verify import compiled_cache, wrapper
@@ -20,6 +23,7 @@ from test_verify import compiled_cache, wrapper
 __all__ = ["compiled_cache", "wrapper"]  # fixtures
 
 pytestmark = pytest.mark.usefixtures("warm_python")
+OPERATORS = Path(__file__).parents[2] / "fixtures/models.py"
 FAULT = "another operator"  # in launch 2
 
 
@@ -106,22 +110,72 @@ def test_without_a_graph_it_is_refused(wrapper: Path, capfd: pytest.CaptureFixtu
     assert Path("output_code.py").read_bytes() == wrapper.read_bytes()
 
 
-def test_cpp_is_refused(
+def graph_in(folder: Path, lowered: str) -> str:
+    """A directory such as TORCH_COMPILE_DEBUG=1 leaves."""
+    folder.mkdir()
+    (folder / "fx_graph_transformed.py").write_text(lowered)
+    return str(folder)
+
+
+def test_a_cpp_wrapper_and_back(
     compiled_cpp: Callable[[str], Compiled], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    graph = compiled_cpp("customop").graphs[0]
     path = tmp_path / "output_code.py"
-    path.write_text(compiled_cpp("mlp").graphs[0].source)
-    assert main(["replace", str(path), "--launch", "0", "--in-place"]) == 2
-    assert "it is launched from C++" in capfd.readouterr().err
+    # Another number in the first kernel: the call is wrong until that launch is replaced.
+    wrong = graph.source.replace("static_cast<float>(2.0)", "static_cast<float>(2.5)")
+    assert wrong != graph.source
+    path.write_text(wrong)
+    given = ["--graph", graph_in(tmp_path / "debug", graph.lowered), "--import", str(OPERATORS)]
+    made = printed(capfd, "replace", str(path), "--launch", "0", *given, "--in-place")
+    assert (made["launches"], made["unmeasured"]) == ([0], "")
+    expected = load(graph.source.encode(), tmp_path).call(list(graph.args))
+    got = load(path.read_bytes(), tmp_path).call(list(graph.args))
+    assert all(map(is_close, expected, got))
+    assert main(["list", str(path)]) == 0
+    assert "1 launch replaced (#0 " in capfd.readouterr().err
+    assert main(["instrument", str(path), "--replace"]) == 2
+    assert main(["strip", str(path), "--in-place"]) == 0
+    assert path.read_text() == wrong
+
+
+def test_a_package_and_back(
+    exported: Callable[[str], Exported], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model, path = exported("customop"), tmp_path / "model.pt2"
+    package_exported({"model": model}, path)
+    before = path.read_bytes()
+    torch.save(list(model.inputs), tmp_path / "args.pt")
+    assert main(["replace", str(path), "--launch", "5", "--in-place"]) == 2
+    assert "no graph of its wrapper is known" in capfd.readouterr().err
+    given = ["--graph", graph_in(tmp_path / "debug", model.lowered)]
+    given += ["--import", str(OPERATORS)]
+    assert main(["replace", str(path), "--launch", "4", *given, "--in-place"]) == 2
+    assert "returns more than tensors" in capfd.readouterr().err
+    # A wrapper without its package has no file for the operators.
+    wrapper = ["replace", str(model.wrapper), "--launch", "5", *given[:2]]
+    assert main(wrapper) == 2
+    assert "belongs to a package" in capfd.readouterr().err
+    given += ["--args", str(tmp_path / "args.pt"), "--in-place"]
+    made = printed(capfd, "replace", str(path), "--launch", "1,5", *given)
+    assert (made["launches"], made["unmeasured"]) == ([1, 5], "")
+    assert Path(made["backup"]).read_bytes() == before
+    plain = left_by(Path(made["backup"]), model.inputs)
+    assert all(map(is_close, plain, left_by(path, model.inputs)))
+    listed = printed(capfd, "list", str(path))
+    assert [x["index"] for x in listed["launches"] if x.get("replaced")] == [1, 5]
+    assert main(["instrument", str(path), "--replace"]) == 2
+    assert "has launches replaced (#1, #5)" in capfd.readouterr().err
+    assert main(["strip", str(path), "--in-place"]) == 0
+    assert path.read_bytes() == before
 
 
 def test_a_graph_that_is_named(
     compiled: Callable[[str], Compiled], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     graph = compiled("mlp").graphs[0]
-    path, folder = tmp_path / "output_code.py", tmp_path / "debug"
+    path = tmp_path / "output_code.py"
     path.write_text(graph.source)
-    folder.mkdir()
-    (folder / "fx_graph_transformed.py").write_text(graph.lowered)
-    command = ["replace", str(path), "--launch", "1", "--graph", str(folder), "--check"]
+    folder = graph_in(tmp_path / "debug", graph.lowered)
+    command = ["replace", str(path), "--launch", "1", "--graph", folder, "--check"]
     assert main(command) == 1

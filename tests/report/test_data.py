@@ -43,6 +43,20 @@ def test_a_table_has_a_row_for_each_value(suffix: str, dump: Path) -> None:
     assert (result["nan"], result["min"], result["wrapper"]) == (1, float("-inf"), "model.py")
 
 
+def test_a_log_for_tritonparse_has_kernels_and_launches(dump: Path) -> None:
+    assert main(["report", str(dump), "-o", "dump.ndjson"]) == 0
+    kernel, launch = map(json.loads, Path("dump.ndjson").read_text().splitlines())
+    assert (kernel["event_type"], launch["event_type"]) == ("compilation", "launch")
+    metadata = {"hash": launch["compilation_metadata"]["hash"], "name": "kernel_0"}
+    assert kernel["payload"]["metadata"] == launch["compilation_metadata"] == metadata
+    # What the schemas of tritonparse require.
+    assert {"pid", "timestamp", "payload"} < kernel.keys()
+    assert {"pid", "timestamp", "name", "grid"} < launch.keys()
+    number, tensor = launch["extracted_args"]["s0"], launch["extracted_args"]["buf0"]
+    assert number == {"type": "int", "value": 7}
+    assert (tensor["dtype"], tensor["nan"], tensor["min"]) == ("torch.float32", 1, "-inf")
+
+
 def test_without_pyarrow_it_is_named(
     dump: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

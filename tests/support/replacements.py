@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from capture import Graph
+from capture import Exported, Graph, package_exported
 from harness import load
+from packages import load_model
+from rewriter.artifact.package.model import open_package
 from rewriter.artifact.wrapper_file import read_wrapper
 from rewriter.core import edit
-from rewriter.diagnosis.verification.replacing.insert import replaced
+from rewriter.diagnosis.verification.replacing.body import NoBodyError
+from rewriter.diagnosis.verification.replacing.insert import (
+    replaced,
+    replaced_in_package,
+    selection_of,
+)
 from rewriter.diagnosis.verification.replacing.substitutes import Substitutes, substitutes
+from rewriter.instrumentation.rebuild import patch
+from rewriter.instrumentation.rebuild.patch import Probed
+from rewriter.instrumentation.types import Instrumented, Plan
 
 _FAR = {torch.bfloat16: 3e-2, torch.float16: 5e-3}
 
@@ -48,6 +59,43 @@ def all_replaced(graph: Graph, folder: Path, *, integers: bool = True) -> Substi
     far = {at: pair for at, pair in enumerate(pairs) if not is_close(*pair)}
     assert not far, {x.launch.index: x.launch.kernel for x in found.found}
     return found
+
+
+def all_replaced_in_package(exported: Exported, folder: Path) -> list[str]:
+    """The same of a package: what cannot be replaced, and why. The result is loaded, and stripped
+    it is the original, byte for byte."""
+    path, made, back = (folder / f"{x}.pt2" for x in ("plain", "made", "back"))
+    package_exported({"model": exported}, path)
+    package = open_package(path)
+    (model,), (wrapper,) = package.models, package.wrappers
+    found = substitutes(wrapper, exported.lowered, {})
+    why = [x.reason for x in found.kept]
+    chosen = []
+    for one in found.found:
+        try:
+            replaced_in_package(wrapper, [one], model.device)
+            chosen.append(one)
+        except NoBodyError as error:
+            why.append(str(error))
+    edited, nodes = replaced_in_package(wrapper, chosen, model.device)
+    plan = Plan(edited.insertions, tuple(x.launch for x in chosen), (), (), ())
+    source, plain = edited.source, wrapper.plain.data
+    result = Instrumented(wrapper.path, source, plain, plan, selection_of(chosen))
+    with patch.begin(package, check=False, runs_here=True) as begun:
+        patch.rebuild(package, [Probed(model, result, operators=tuple(nodes))], made, begun)
+    assert patch.restore(made, back)
+    assert back.read_bytes() == path.read_bytes()
+    assert all(map(is_close, *(left_by(x, exported.inputs) for x in (path, made))))
+    return why
+
+
+def left_by(package: Path, inputs: Sequence[Any]) -> list[torch.Tensor]:
+    """What a call of a package returns, and its inputs after it."""
+    given = copy.deepcopy(list(inputs))
+    torch.manual_seed(7)
+    with torch.no_grad():
+        outputs = load_model(package)(*given)
+    return _tensors(torch.utils._pytree.tree_leaves(outputs), given)
 
 
 def is_close(one: torch.Tensor, other: torch.Tensor) -> bool:

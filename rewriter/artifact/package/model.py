@@ -61,6 +61,12 @@ class Model:
     metadata: Mapping[str, str]
     weights: Weights
 
+    @property
+    def operators_file(self) -> str:
+        """The member that has, or would have, the nodes of the proxy executor, for the loader."""
+        stem = (self.library or self.wrapper).rpartition(".")[0]
+        return self.operators or f"{stem}.json"
+
     @cached_property
     def text(self) -> str:
         return self.source.decode("utf-8", "replace")

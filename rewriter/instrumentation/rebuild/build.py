@@ -65,15 +65,16 @@ class Job:
     """What to build for one model: its recipe, the source with probes, and the original library,
     which has to be unpacked to be linked to.
 
-    `table` is compiled at the same time, and so is `recorder`, unless it is an object.
+    `table` is compiled at the same time, and so is `recorder`, unless it is an object; both are
+    empty for what records nothing.
     `gpu_kernels` are those of the recorder, compiled, by device (90).
     """
 
     recipe: Recipe
     source: bytes
     library: Library
-    table: str
-    recorder: str | Path
+    table: str = ""
+    recorder: str | Path = ""
     unpacked: Unpacked | None = None
     gpu_kernels: tuple[tuple[int, Path], ...] = ()
     file: str = ""  # what the wrapper is called; empty: as in the package
@@ -261,11 +262,12 @@ def compile_steps(job: Job, folder: Path) -> list[BuildStep]:
         (folder / _PRELUDE).write_text(_PRELUDE_TEXT)
         extra += ["-include", _PRELUDE]
     steps = [_compile(f"the wrapper of {name}", flags, source, "wrapper.o", extra)]
-    file = folder / "rewriter_table.cpp"
-    file.write_text(job.table, encoding="utf-8")
-    about = f"the table of launches of {name}"
-    steps.append(_compile(about, _without_header(flags), file, "table.o"))
-    if isinstance(job.recorder, str):
+    if job.table:
+        file = folder / "rewriter_table.cpp"
+        file.write_text(job.table, encoding="utf-8")
+        about = f"the table of launches of {name}"
+        steps.append(_compile(about, _without_header(flags), file, "table.o"))
+    if job.recorder and isinstance(job.recorder, str):
         file = folder / "rewriter_runtime.cpp"
         file.write_text(job.recorder, encoding="utf-8")
         steps.append(_compile(f"the probes of {name}", _of_recorder(flags), file, "runtime.o"))
@@ -331,8 +333,10 @@ def link_step(job: Job, folder: Path) -> BuildStep:
     recipe = job.recipe
     flags = recipe.link or recipe.wrapper
     assert flags is not None
-    recorder = str(job.recorder) if isinstance(job.recorder, Path) else "runtime.o"
-    objects = ["wrapper.o", "table.o", recorder]
+    objects = ["wrapper.o"]
+    if job.table:
+        recorder = str(job.recorder) if isinstance(job.recorder, Path) else "runtime.o"
+        objects += ["table.o", recorder]
     objects += [f"{_GPU_KERNELS}.o"] if job.gpu_kernels else []
     if job.links:
         objects.append(beside(recipe.model))

@@ -12,6 +12,7 @@ from typing import Any
 from rewriter.artifact.package import pack
 from rewriter.artifact.package.members import member_hashes
 from rewriter.artifact.package.model import Package
+from rewriter.core import markers
 from rewriter.core.errors import RewriterError
 from rewriter.instrumentation import options_line
 from rewriter.instrumentation.instrument import instrument_wrapper
@@ -29,6 +30,8 @@ def check(package: Package) -> ProbeCheck | None:
     manifest = package.manifest
     if manifest is None or package.is_sources:
         return None
+    if manifest.get("probes") == [markers.REFERENCE]:
+        return ProbeCheck("unverified", "its launches are replaced")
     written = manifest.get("written")
     if not isinstance(written, dict):
         return ProbeCheck("unverified", "its manifest has no hashes of what was built")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from threading import Event
+from types import MappingProxyType
 
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.package import library, pack
@@ -20,11 +21,12 @@ from rewriter.artifact.package.library import Library
 from rewriter.artifact.package.model import Model, Package, open_package
 from rewriter.artifact.package.pack import Changes
 from rewriter.artifact.types import Artifact
-from rewriter.core import edit, files, limits, parallel
+from rewriter.core import edit, files, json_text, limits, markers, parallel
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.labels import labels
 from rewriter.core.types import Json
 from rewriter.instrumentation import compilation_units, probes
+from rewriter.instrumentation.editable import require_plain
 from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.matching import chosen_text, with_launches
 from rewriter.instrumentation.rebuild import build, preflight, recipe, unpack
@@ -48,11 +50,17 @@ class Probed:
     """One model of a package with the result of instrumenting its wrapper.
 
     `everything` is the plan that it is compiled by, if that serves other selections, too.
+    `operators` are nodes for its proxy executor, behind those that it has.
     """
 
     model: Model
     result: Instrumented
     everything: Plan | None = None
+    operators: tuple[Json, ...] = ()
+
+    @property
+    def needs_recorder(self) -> bool:
+        return self.result.selection.probes != (markers.REFERENCE,)
 
 
 @dataclass(frozen=True)
@@ -168,6 +176,9 @@ def plain(package: Package, *, may_replace: bool) -> Iterator[Package]:
     if package.manifest is None and not probed:
         yield package
         return
+    for wrapper in probed:
+        if wrapper.replaced:
+            require_plain(wrapper, replace=may_replace)
     if not may_replace:
         names = ", ".join((package.manifest or {}).get("probes", ())) or "probes"
         raise RewriterError(
@@ -374,7 +385,7 @@ def _plans(
 def _job(plan: _Plan, gpu_kernels: tuple[tuple[int, Path], ...]) -> build.Job:
     assert plan.original is not None
     made = replace(job(plan.probed, plan.recipe, plan.original), unpacked=plan.unpacked)
-    if plan.recipe.wrapper and (recorder := recorder_object(plan.recipe.wrapper)):
+    if made.recorder and plan.recipe.wrapper and (recorder := recorder_object(plan.recipe.wrapper)):
         return replace(made, recorder=recorder, gpu_kernels=gpu_kernels)
     return made
 
@@ -406,6 +417,8 @@ def recorder_object(flags: Flags) -> Path | None:
 
 def job(probed: Probed, chosen: Recipe, original: Library) -> build.Job:
     """What to compile for a model: its wrapper, and the table and the probes apart from it."""
+    if not probed.needs_recorder:
+        return build.Job(recipe=chosen, source=probed.result.source, library=original)
     units = compilation_units.split(probed.result, probed.everything)
     return build.Job(
         recipe=chosen,
@@ -424,7 +437,8 @@ def _expected(plan: _Plan, built: Mapping[str, Path], scratch: Path) -> Expected
         return ExpectedModel(model.device, "")
     name = PurePosixPath(model.library).name
     is_large = unpacked is not None and unpacked.path.stat().st_size >= _LARGE
-    if unpacked is None or not is_large or model.operators or plan.recipe.route != "link":
+    is_alone = not (model.operators or plan.probed.operators)
+    if unpacked is None or not (is_large and is_alone) or plan.recipe.route != "link":
         return ExpectedModel(model.device, name)
     folder = Path(tempfile.mkdtemp(dir=scratch))
     os.link(built[plan.name], folder / name)
@@ -433,16 +447,26 @@ def _expected(plan: _Plan, built: Mapping[str, Path], scratch: Path) -> Expected
 
 
 def changes(
-    probed: Sequence[Probed], sources: Mapping[str, Path], libraries: Mapping[str, Path]
+    probed: Sequence[Probed],
+    sources: Mapping[str, Path],
+    libraries: Mapping[str, Path],
+    operators: Mapping[str, Path] = MappingProxyType({}),
 ) -> Changes:
     """What happens to the members of a package; files are given by the names of the models."""
     with_library = [patched.model for patched in probed if patched.model.library is not None]
+    replaced = {patched.model.wrapper: sources[patched.model.name] for patched in probed}
+    models = [patched.model for patched in probed if patched.model.name in operators]
+    replaced |= {x.operators: operators[x.name] for x in models if x.operators}
+    new = [x for x in models if not x.operators]
     return Changes(
-        replaced={patched.model.wrapper: sources[patched.model.name] for patched in probed},
+        replaced=replaced,
         renamed={str(model.library): model.original_library for model in with_library},
         added=[
-            (str(model.library), libraries[model.name], model.original_library)
-            for model in with_library
+            *(
+                (str(model.library), libraries[model.name], model.original_library)
+                for model in with_library
+            ),
+            *((x.operators_file, operators[x.name], x.wrapper) for x in new),
         ],
     )
 
@@ -450,13 +474,17 @@ def changes(
 def manifest(probed: Sequence[Probed], routes: Sequence[Route]) -> Json:
     """What the manifest says of a package, beside how to restore it."""
     selection = probed[0].result.selection
-    return {
-        "tool": f"inductor-rewriter {__version__}",
-        "probes": list(selection.probes),
+    recorded: Json = {
         "when": selection.when,
         "output_format": selection.format,
         "values": selection.values,
-        **probes.recorded(selection),
+    }
+    if probed[0].needs_recorder:
+        recorded |= probes.recorded(selection)
+    return {
+        "tool": f"inductor-rewriter {__version__}",
+        "probes": list(selection.probes),
+        **recorded,
         "chosen": chosen_text(selection),
         "models": {
             patched.model.name: {
@@ -467,6 +495,8 @@ def manifest(probed: Sequence[Probed], routes: Sequence[Route]) -> Json:
                 else None,
                 "route": route,
                 "launches": [launch.index for launch in patched.result.plan.probed],
+                # How many nodes at the end of the operators' file are ours.
+                **({"operators": len(patched.operators)} if patched.operators else {}),
             }
             for patched, route in zip(probed, routes, strict=True)
         },
@@ -487,7 +517,15 @@ def _write(
     for number, patched in enumerate(probed):
         sources[patched.model.name] = scratch / f"{number}.cpp"
         sources[patched.model.name].write_bytes(patched.result.source)
-    made = changes(probed, sources, libraries)
+    operators = {}
+    own = {wrapper.name: wrapper.operators for wrapper in package.wrappers}
+    for number, patched in enumerate(probed):
+        if patched.operators:
+            operators[patched.model.name] = scratch / f"{number}.json"
+            nodes = [*own[patched.model.wrapper], *patched.operators]
+            text = json_text.encode({"nodes": nodes})
+            operators[patched.model.name].write_text(text, encoding="utf-8")
+    made = changes(probed, sources, libraries, operators)
     fields = manifest(probed, [plan.recipe.route for plan in plans])
     if reading is None:
         pack.patch_folder(package.path, output, package.root, made, fields)
@@ -559,15 +597,21 @@ def _strip_members(package: Package, output: Path) -> None:
         if about.get("original_library") in package.container.names
     }
     dropped = set(undo.values()) | {package.root + pack.MANIFEST, package.root + pack.DIRECTORY}
-    wrappers = {model.wrapper: edit.strip(model.source) for model in package.models}
+    edited = {model.wrapper: edit.strip(model.source).source for model in package.models}
+    for model, wrapper in zip(package.models, package.wrappers, strict=True):
+        if model.operators and (ours := models.get(model.name, {}).get("operators")):
+            nodes = wrapper.operators[:-ours]
+            if not nodes:
+                dropped.add(model.operators)
+            edited[model.operators] = json_text.encode({"nodes": list(nodes)}).encode()
     with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
         members = []
         for number, name in enumerate(package.container.names):
             if name in dropped and name not in undo:
                 continue
             file = Path(scratch) / str(number)
-            if name in wrappers:
-                file.write_bytes(wrappers[name].source)
+            if name in edited:
+                file.write_bytes(edited[name])
             else:
                 package.container.extract(name, file)
             members.append((undo.get(name, name), file))

@@ -153,22 +153,30 @@ def prepare(spec: dict[str, Any]) -> None:
 def run_package(spec: dict[str, Any]) -> dict[str, Any]:
     """Load a model of a package, call it once, and describe its outputs."""
     inputs, keywords = load_inputs(spec["args"], keywords=True)
+    model = _load_package(spec["wrapper"], spec)
+    torch.manual_seed(spec["seed"])
+    outputs = _call(model, inputs, keywords, spec)
+    leaves = torch.utils._pytree.tree_leaves(outputs)
+    result: dict[str, Any] = {"outputs": [*map(describe, leaves)], "random_globals": []}
+    if spec["beside"]:
+        both = (model, _load_package(spec["beside"], spec))
+        one, other = (lambda x, model=model: model(*x, **keywords) for model in both)
+        result["seconds"] = beside.seconds(one, other, inputs)
+    return result
+
+
+def _load_package(path: str, spec: dict[str, Any]) -> Any:
     if spec["pickled"]:
         # Only this loader reads pickled weights; without them the model would crash.
         from torch.export.pt2_archive._package import load_pt2
 
-        contents = load_pt2(spec["wrapper"], load_weights_from_disk=True)
-        model = contents.aoti_runners[spec["model"]]
-    else:
-        from torch._inductor.package.package import AOTICompiledModel  # type: ignore[attr-defined]
+        contents = load_pt2(path, load_weights_from_disk=True)
+        return contents.aoti_runners[spec["model"]]
+    from torch._inductor.package.package import AOTICompiledModel  # type: ignore[attr-defined]
 
-        # `load_package` would first compile and load a test program for each vector instruction
-        # set of the host, only to warn about a different one: 5 to 40 s.
-        model = AOTICompiledModel(loader_of(torch._C, spec["wrapper"], spec["model"]))
-    torch.manual_seed(spec["seed"])
-    outputs = _call(model, inputs, keywords, spec)
-    leaves = torch.utils._pytree.tree_leaves(outputs)
-    return {"outputs": [describe(output) for output in leaves], "random_globals": []}
+    # `load_package` would first compile and load a test program for each vector instruction
+    # set of the host, only to warn about a different one: 5 to 40 s.
+    return AOTICompiledModel(loader_of(torch._C, path, spec["model"]))
 
 
 def run_saved(spec: dict[str, Any]) -> dict[str, Any]:

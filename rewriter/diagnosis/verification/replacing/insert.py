@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rewriter.artifact.types import Wrapper
 from rewriter.core import edit, markers
 from rewriter.core.edit import Insertion
+from rewriter.core.types import Json
+from rewriter.diagnosis.verification.replacing import insert_cpp
+from rewriter.diagnosis.verification.replacing.proxy_calls import HELPERS
 from rewriter.diagnosis.verification.replacing.substitutes import Substitute
 from rewriter.instrumentation import options_line, verify
 from rewriter.instrumentation.options_line import OptionsRecord
@@ -31,22 +34,16 @@ def replaced(
     beside the socket of `rewriter bisect` says why. If it `keeps` outputs, too, files there have
     what its first calls return.
     """
-    source = wrapper.plain
-    mark = markers.Mark(markers.draw_tag(source.data), "#")
-    name = "_rw_reference"
-    while name.encode() in source.data:
-        name += "_"
+    source, is_cpp = wrapper.plain, wrapper.language == "cpp"
+    mark = markers.Mark(markers.draw_tag(source.data), "//" if is_cpp else "#")
+    name = _name(wrapper)
+    head = [f"{mark.comment} {x}" for x in _head(wrapper, chosen)]
+    if is_cpp:
+        return _in_cpp(wrapper, insert_cpp.insertions(wrapper, chosen, mark, name, head))
     at = wrapper.located.header
-    sha256 = hashlib.sha256(source.data).hexdigest()
-    launches = tuple(range(x.launch.index, x.launch.index + 1) for x in chosen)
-    selection = Selection(probes=(markers.REFERENCE,), launches=launches)
-    record = OptionsRecord(artifact=wrapper.path.name, key=wrapper.original_key)
-    head = [
-        f"# {markers.header_line(__version__, (markers.REFERENCE,), sha256)}",
-        f"# {options_line.line(record, selection)}",
-        *([_IMPORT.format("attempt", f"{name}_attempt")] if attempts else ()),
-        *(line for one in chosen for line in _function(name, one)),
-    ]
+    if attempts:
+        head.append(_IMPORT.format("attempt", f"{name}_attempt"))
+    head += [line for one in chosen for line in _function(name, one)]
     newline = source.newline_at(at)
     insertions = [Insertion(at, b"".join(mark.line(x, newline) for x in head), "reference")]
     for one in chosen:
@@ -70,6 +67,49 @@ def replaced(
     made = Edited(edit.apply(source.data, insertions), tuple(insertions))
     _verify(wrapper, made.source)
     return made
+
+
+def replaced_in_package(
+    wrapper: Wrapper, chosen: Sequence[Substitute], device: str
+) -> tuple[Edited, list[Json]]:
+    """Replace launches of a package's wrapper, for a type of device; also returns the nodes that
+    its proxy executor then needs in addition. Raises `NoBodyError`."""
+    source, name = wrapper.plain, _name(wrapper)
+    mark = markers.Mark(markers.draw_tag(source.data), "//")
+    lines, nodes = insert_cpp.proxied(wrapper, chosen, name, device)
+    head = [f"// {x}" for x in _head(wrapper, chosen)]
+    head += HELPERS.replace("NAME", name).splitlines()
+    made = insert_cpp.insertions_in_package(wrapper, chosen, lines, head, mark)
+    return _in_cpp(wrapper, made), nodes
+
+
+def _in_cpp(wrapper: Wrapper, insertions: Iterable[Insertion]) -> Edited:
+    made = tuple(insertions)
+    edited = Edited(edit.apply(wrapper.plain.data, made), made)
+    verify.verify(wrapper, edited.source)
+    return edited
+
+
+def _name(wrapper: Wrapper) -> str:
+    """How the names of inserted functions begin."""
+    name = "_rw_reference"
+    while name.encode() in wrapper.plain.data:
+        name += "_"
+    return name
+
+
+def _head(wrapper: Wrapper, chosen: Sequence[Substitute]) -> tuple[str, str]:
+    """The two lines that say what was done, without their comment signs."""
+    sha256 = hashlib.sha256(wrapper.plain.data).hexdigest()
+    record = OptionsRecord(artifact=wrapper.path.name, key=wrapper.original_key)
+    first = markers.header_line(__version__, (markers.REFERENCE,), sha256)
+    return first, options_line.line(record, selection_of(chosen))
+
+
+def selection_of(chosen: Sequence[Substitute]) -> Selection:
+    """What the line with the options says of replaced launches."""
+    launches = tuple(range(x.launch.index, x.launch.index + 1) for x in chosen)
+    return Selection(probes=(markers.REFERENCE,), launches=launches)
 
 
 def _function(name: str, one: Substitute) -> list[str]:

@@ -86,7 +86,10 @@ def layouts(source: str, entries: Sequence[EntryPoint]) -> dict[str, Layout]:
     for entry in entries:
         for spec in entry.input_specs:
             if spec.size is not None and spec.stride is not None and not spec.open:
-                size, stride = (tuple(map(_plain, x)) for x in (spec.size, spec.stride))
+                # Without the bounds of a dimension, behind a colon.
+                size, stride = (
+                    tuple(_plain(y).partition(":")[0] for y in x) for x in (spec.size, spec.stride)
+                )
                 if UNKNOWN not in (*size, *stride):
                     known[spec.name] = Layout(
                         size, stride, f"torch.{spec.dtype}" * bool(spec.dtype)

@@ -10,29 +10,36 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rewriter.artifact.types import Wrapper
 from rewriter.diagnosis.verification.bounded import UncheckedError
+from rewriter.diagnosis.verification.evaluate import operator_named
 from rewriter.diagnosis.verification.functional import read, subgraphs
 from rewriter.diagnosis.verification.replacing.body import Body, NoBodyError, sizes_of, type_of
 from rewriter.diagnosis.verification.replacing.flow import Flow
+from rewriter.diagnosis.verification.replacing.in_python import in_python
 from rewriter.diagnosis.verification.replacing.layouts import (
     Layout,
     layout_of,
     layouts,
     mentions,
-    parsed,
     text_of,
     view_in,
 )
-from rewriter.locate.types import Launch
+from rewriter.locate.types import Argument, Launch
 from rewriter.locate.vocabulary import kind_of
 from rewriter.model_names.attribution import values_inside, values_of
 from rewriter.model_names.graph import FxGraph
 
 _ITEM = re.compile(r"\[(\d+)\]$")
+_NAME = re.compile(r"\b[a-z]\w*")
+_INSIDE = re.compile(r"[\[(]([^\])]*)[\])]")  # of `f32[s77, 8]` or `Sym(s77)`
+_RESULT = re.compile(r"\bnullptr\b|&(\w+)_handle\b")
+# A block, or the call: `if (kernel == nullptr) {` of torch 2.6 is neither.
+_CALLED = re.compile(r"\s*(?:\{|(?:AOTI_TORCH_ERROR_CODE_CHECK\()?(?!if\b|static\b)\w+\()")
+_NEW = re.compile(r"aoti_torch_new_uninitialized_tensor\(&(\w+)_handle\)")
 _RETURN = re.compile(r"^ +return \(([\w, ]*)\)$", re.MULTILINE)
 
 
@@ -70,17 +77,18 @@ def substitutes(
 ) -> Substitutes:
     """What torch's operators have to compute in the place of the launches of a wrapper, by the
     text of its graph; `schemas` are those of operators that are not registered here."""
-    if wrapper.language != "python":
-        why = "it is launched from C++"
-        return Substitutes((), tuple(Kept(x, why) for x in wrapper.located.launches))
     whole = read(graph, schemas) if graph else None
     if whole is None or not wrapper.located.entries:
         why = "no graph of its wrapper is known"
         return Substitutes((), tuple(Kept(x, why) for x in wrapper.located.launches))
     found: list[Substitute] = []
     kept: list[Kept] = []
-    scopes = _scopes(wrapper, whole, graph, schemas)
-    for launch in wrapper.located.launches:
+    source: str = wrapper.plain.data.decode("utf-8", "replace")
+    launches: Sequence[Launch] = wrapper.located.launches
+    if wrapper.language == "cpp":
+        source, launches = in_python(source, launches)
+    scopes = _scopes(wrapper, source, launches, whole, graph, schemas)
+    for launch in launches:
         scope = scopes.get(launch.scope)
         try:
             if scope is None:
@@ -92,33 +100,38 @@ def substitutes(
 
 
 def _scopes(
-    wrapper: Wrapper, graph: FxGraph, text: str, schemas: Mapping[str, str]
+    wrapper: Wrapper,
+    source: str,
+    launches: Sequence[Launch],
+    graph: FxGraph,
+    text: str,
+    schemas: Mapping[str, str],
 ) -> dict[str, _Scope]:
-    """The functions of a wrapper whose graph is known, by name: the entry, and subgraphs."""
-    launches, entry = wrapper.located.launches, wrapper.located.entries[0]
-    source = wrapper.plain.data
-    text_of_wrapper = source.decode("utf-8", "replace")
-    known = layouts(text_of_wrapper, wrapper.located.entries)
+    """The functions of a wrapper whose graph is known, by name: the entry, and subgraphs. `source`
+    and `launches` are those of the wrapper in the notation of Python."""
+    entry, data = wrapper.located.entries[0], wrapper.plain.data
+    made = _CppScope if wrapper.language == "cpp" else _Scope
+    known = layouts(source, wrapper.located.entries)
     dead = {x.buffer for x in wrapper.located.memory if x.is_dead}
     line_of = wrapper.plain.line_of
     points = [x.insertion_point for x in launches]
     lines = {y for x in points for y in range(line_of(x.start), line_of(x.end - 1) + 1)}
-    others = mentions(text_of_wrapper.split("\n"), lines)
+    others = mentions(source.split("\n"), lines)
     own = [x for x in launches if x.scope == entry.name]
     returned = dict(zip(entry.outputs, graph.outputs, strict=False))
     returned.pop("", None)  # an output that is no buffer
     returned |= graph.finals
     flow = Flow(graph, own, values_of(own, entry, graph), returned, known, dead, others)
-    found = {entry.name: _Scope(source, flow)}
+    found = {entry.name: made(data, flow)}
     for name, inner in subgraphs(text, schemas).items():
         for scope in {x.scope for x in launches if x.scope.endswith(name)} - found.keys():
             inside = [x for x in launches if x.scope == scope]
-            outputs = _returned_by(text_of_wrapper, scope, inside)
+            outputs = _returned_by(source, scope, inside)
             if outputs:
                 values = values_inside(inside, scope, inner, outputs)
                 returned = dict(zip(outputs, inner.outputs, strict=False))
                 flow = Flow(inner, inside, values, returned, known, dead, others)
-                found[scope] = _Scope(source, flow)
+                found[scope] = made(data, flow)
     return found
 
 
@@ -179,7 +192,7 @@ class _Scope:
         flow = self.flow
         for name, text in flow.graph.types.items():
             if text.startswith("Sym("):
-                yield name, name
+                yield name, self._size(name)
         for argument in launch.tensors:
             node = flow.node_before(launch, argument) if argument.role != "out" else ""
             sizes = sizes_of(flow.graph, node) if node else None
@@ -216,10 +229,8 @@ class _Scope:
 
     def _target(self, launch: Launch) -> str:
         """The variable that what a launch returns is bound to; empty if there is none."""
-        point = launch.insertion_point
-        text = self.source[point.start : point.end].decode("utf-8", "replace").strip()
         try:
-            statements = ast.parse(text).body
+            statements = ast.parse(self._statement(launch).strip()).body
         except (SyntaxError, RecursionError) as error:
             raise NoBodyError("its statement cannot be read") from error
         if len(statements) != 1 or not isinstance(statements[0], (ast.Expr, ast.Assign)):
@@ -237,26 +248,88 @@ class _Scope:
         flow, items = self.flow, self.flow.graph.items(node)
         lines = [f"results = list({node})"] if items else []
         symbols: dict[str, None] = {}
+        inputs = (flow.graph.type_of(x) for x in flow.graph.inputs)
+        known = set(_symbols(y for x in inputs for y in (_INSIDE.findall(x))))
+        results = []
         for argument in launch.tensors:
-            match = _ITEM.search(argument.expr)
-            name = items.get(int(match[1]), "") if match else "" if items else node
+            place = self._place(launch, argument, node)
+            name = (
+                node
+                if place is None and not items
+                else items.get(-1 if place is None else place, "")
+            )
             layout, kind = flow.layouts.get(argument.buffer), type_of(flow.graph, name)
             layout = layout or flow.layouts.get(argument.name)
-            if argument.role != "out" or kind is None:
+            if argument.role != "out":
                 continue
-            value = f"results[{match[1]}]" if match else node
-            if layout is None:
+            value = node if place is None else f"results[{place}]"
+            results.append(value)
+            if kind is None:
+                continue
+            used = _symbols((*layout.size, *layout.stride)) if layout is not None else ()
+            if layout is None or not known.issuperset(used):  # or it tells a size itself
                 lines.append(f"{value} = {value}.to({kind.dtype})")
                 continue
             made = f"torch.empty_strided({text_of(layout.size)}, {text_of(layout.stride)}, "
             made += f"dtype={kind.dtype}, device={value}.device)"
             lines.append(f"{value} = {made}.copy_({value})")
-            for one in (*layout.size, *layout.stride):
-                tree = parsed(one)
-                walked = ast.walk(tree) if tree is not None else ()
-                symbols |= {x.id: None for x in walked if isinstance(x, ast.Name)}
-        lines.append("return tuple(results)" if items else f"return {node}")
+            symbols |= dict.fromkeys(used)
+        lines.append(self._return(node, results, has_items=bool(items)))
         return lines, [*symbols]
+
+    def _statement(self, launch: Launch) -> str:
+        point = launch.insertion_point
+        return self.source[point.start : point.end].decode("utf-8", "replace")
+
+    def _size(self, name: str) -> str:
+        """The variable of a size that the graph is given."""
+        return name
+
+    def _place(self, launch: Launch, argument: Argument, node: str) -> int | None:
+        """Which result of its call an argument is; `None` for the only one."""
+        match = _ITEM.search(argument.expr)
+        return int(match[1]) if match else None
+
+    def _return(self, node: str, results: Sequence[str], *, has_items: bool) -> str:
+        return "return tuple(results)" if has_items else f"return {node}"
+
+
+class _CppScope(_Scope):
+    """The function of a C++ wrapper. Its calls leave what they return in the handles of variables,
+    which are the target."""
+
+    def _target(self, launch: Launch) -> str:
+        text = self._statement(launch)
+        if not _CALLED.match(text):
+            raise NoBodyError("no single statement launches it")
+        made = _NEW.findall(self.source.decode("utf-8", "replace"))
+        outs = [x.name for x in launch.tensors if x.role == "out"]
+        handles = [f"{x}_handle" if f"{x}_handle" in text else x for x in outs]
+        bound = [x for x in handles if x not in outs or x in made or re.search(rf"\b{x} = ", text)]
+        if bound and bound != handles:
+            raise NoBodyError("it writes some results, and leaves others in new tensors")
+        return ", ".join(bound)
+
+    def _size(self, name: str) -> str:
+        return self.flow.graph.types[name].removeprefix("Sym(").removesuffix(")")
+
+    def _place(self, launch: Launch, argument: Argument, node: str) -> int | None:
+        if not self.flow.graph.items(node):
+            return None
+        written = [x.name for x in launch.tensors if x.role != "in"]
+        path = self.flow.graph.nodes[node].call.partition("(")[0].split(".")
+        results = _RESULT.findall(self._statement(launch))
+        if argument.name in results:  # others may not be wanted, and have no handle
+            written = results[-len(operator_named(path, in_place=True)._schema.returns) :]
+        return written.index(argument.name) if argument.name in written else None
+
+    def _return(self, node: str, results: Sequence[str], *, has_items: bool) -> str:
+        return f"return [{', '.join(results)}]"
+
+
+def _symbols(sizes: Iterable[str]) -> tuple[str, ...]:
+    """The names in some sizes."""
+    return tuple(y for x in sizes for y in _NAME.findall(x))
 
 
 def _as_made(variable: str, layout: Layout | None, made: Layout | None) -> str:

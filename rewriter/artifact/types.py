@@ -22,6 +22,7 @@ from rewriter.locate.types import Launch, Located, Unrecognised
 from rewriter.locate.vocabulary import vocabulary
 
 if TYPE_CHECKING:
+    from rewriter.core.documents import WrapperName
     from rewriter.core.pickle_reader import Pickle
     from rewriter.core.transaction import Transaction
 
@@ -85,7 +86,7 @@ class Wrapper:
     `Source`.
     """
 
-    name: str
+    name: WrapperName
     source: bytes
     language: Language
     path: Path

@@ -7,33 +7,35 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rewriter.artifact.types import Artifact, NewFile
 from rewriter.commands._options import OutputOptions
 from rewriter.commands._output import unified
 from rewriter.core import files
 from rewriter.core.errors import RewriterError
+from rewriter.core.printed import printed
 from rewriter.core.terminal import message, say_text
 from rewriter.core.text import counted
 from rewriter.core.transaction import Transaction
 
+if TYPE_CHECKING:
+    from rewriter.core.documents import BackupPath, CachePath, Diff, OutputPath
+
 _LEAVE_OUT = "Or leave this wrapper out: --wrapper takes the names of others, and patterns."
 
 
+@printed("changed output backup diff cache")
 @dataclass(frozen=True)
 class Delivered:
-    """Where results went. `output` is a path, `-`, or `None` if nothing was written.
-
-    `cache` is the cache of `torch.compiler.precompile` that was written with it. `each` says the
-    same of each wrapper, by its name; those of several files have no common `backup` and `cache`.
-    """
+    """Where results went. `each` says the same of each wrapper, by its name; those of several files
+    have no common `backup` and `cache`."""
 
     changed: bool
-    output: str | None = None
-    backup: str | None = None
-    diff: str | None = None
-    cache: str | None = None
+    output: OutputPath = None
+    backup: BackupPath = None
+    diff: Diff = None
+    cache: CachePath = None
     each: Mapping[str, Delivered] = field(default_factory=dict)
     is_several: bool = False
 

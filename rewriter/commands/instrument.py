@@ -92,7 +92,7 @@ def act(arguments: Arguments) -> int:
         from rewriter.commands._documents import instrument as documents
 
         if is_one and artifact.is_text:
-            emit(documents.instrument_document(pairs[0][1], delivered))
+            emit(documents.InstrumentDocument(result=pairs[0][1], delivered=delivered))
         else:
             emit(documents.directory_document(artifact.path, chosen, pairs, delivered))
     elif arguments.check or delivered.is_written:

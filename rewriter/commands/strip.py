@@ -70,7 +70,10 @@ def act(arguments: Arguments) -> int:
         from rewriter.commands._documents import strip as documents
 
         if is_one and (artifact.is_text or artifact.is_rebuilt):
-            emit(documents.strip_document(path, removed, delivered, exact=exact))
+            document = documents.StripDocument(
+                artifact=str(path), removed=removed, exact=exact, delivered=delivered
+            )
+            emit(document)
         else:
             emit(documents.directory_document(artifact, results, delivered))
     elif not is_one:

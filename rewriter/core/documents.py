@@ -11,9 +11,9 @@ from dataclasses import fields
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, convert, to_builtins
+from msgspec import UNSET, Meta, Struct, to_builtins
 
 from rewriter.core.printed import PrintedField
 from rewriter.core.types import Json
@@ -24,6 +24,15 @@ LineIfKnown = Annotated[
     int, Meta(ge=0, description="From 1, in the file as it is; 0 if it is not known")
 ]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", description="SHA-256")]
+WrapperName = Annotated[str, Meta(description="The wrapper's path inside the artifact")]
+OutputPath = Annotated[
+    str | None, Meta(description="Path of the result, - for standard output; null: nothing written")
+]
+BackupPath = Annotated[str | None, Meta(description="Where the original is kept, with --in-place")]
+CachePath = Annotated[
+    str | None, Meta(description="The cache of torch.compiler.precompile that was written with it")
+]
+Diff = Annotated[str | None, Meta(description="With --diff: as diff -u shows it")]
 # JSON has no such numbers: one that is not finite is a string.
 Number = Annotated[float, "inf", "-inf", "nan"]
 # The schemas of the site describe the rows.
@@ -40,19 +49,8 @@ class Document(Entry, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     version: Literal[1] = 1
 
 
-_E = TypeVar("_E", bound=Entry)
 _PLAIN = {str, int, float, bool, type(None)}
 _VERSION = PrintedField("version", "version")
-
-
-def entry(into: type[_E], value: object, **more: object) -> _E:
-    """Make an entry from the attributes of a value with the same names, at every depth; `more` are
-    those that the value lacks."""
-    if more:
-        rest = {x: getattr(value, x, UNSET) for x in into.__struct_fields__ if x not in more}
-        known = {name: own for name, own in rest.items() if own is not UNSET}
-        return convert(more | known, into, from_attributes=True)
-    return convert(value, into, from_attributes=True)
 
 
 def is_document(value: Entry) -> bool:

@@ -8,7 +8,7 @@ with.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rewriter.artifact.types import Wrapper
 from rewriter.artifact.wrapper_file import operators_beside
@@ -23,6 +23,9 @@ from rewriter.instrumentation.types import Selection
 from rewriter.locate.guards import Guards, is_row
 from rewriter.version import __version__
 
+if TYPE_CHECKING:
+    from rewriter.core.documents import LineNumber
+
 CheckState = Literal["verified", "unverified", "changed"]
 _WIDTH = 80
 
@@ -36,7 +39,7 @@ class ProbeCheck:
 
     state: CheckState
     reason: str = ""
-    line: int | None = None
+    line: LineNumber | None = None
 
 
 def check(wrapper: Wrapper) -> ProbeCheck | None:

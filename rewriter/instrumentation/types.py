@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rewriter.core.edit import Insertion
+from rewriter.core.printed import printed
 from rewriter.core.types import ArgsMode, Format, Role, When
 from rewriter.locate.types import Launch, Unrecognised
+
+if TYPE_CHECKING:
+    from rewriter.core.documents import Count
 
 INPUTS = (-1, "inputs")
 # Identifies a line that passes values: launch and phase, or INPUTS.
@@ -49,6 +54,7 @@ class Selection:
     on: tuple[str, ...] = ()
 
 
+@printed("launch=launch.index reason")
 @dataclass(frozen=True)
 class Skipped:
     """A chosen launch that was not probed, or only in part, and why."""
@@ -57,6 +63,7 @@ class Skipped:
     reason: str
 
 
+@printed("launches=indices skipped unrecognised")
 @dataclass(frozen=True)
 class Plan:
     """What instrumenting one wrapper would change.
@@ -73,6 +80,11 @@ class Plan:
     unmatched: tuple[str, ...]
     unchecked: tuple[str, ...] = ()
     passed: Mapping[LineKey, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def indices(self) -> tuple[Count, ...]:
+        """Of the launches with probes."""
+        return tuple(launch.index for launch in self.probed)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from rewriter.core.printed import printed
 from rewriter.core.types import Role, Type
 
 if TYPE_CHECKING:
-    from rewriter.core.documents import Count, LineNumber
+    from rewriter.core.documents import Count, LineNumber, WrapperName
 
 # What is wrong with memory that is read, judging by the text alone. `unwritten`: nothing has
 # written it; `taken`: nothing has since it was taken over from another buffer; `stale`: another
@@ -28,6 +28,7 @@ _INDEX = re.compile(r"\w+\[(\d+)\]")
 _ITEM = re.compile(r"\w+(?:\[\d+\])+")
 
 
+@printed("name expr buffer role type")
 @dataclass(frozen=True, slots=True)
 class Argument:
     """One argument or result of a launch.
@@ -104,7 +105,7 @@ class Launch:
     insertion_point: InsertionPoint
     repeats: bool = False
     conditional: bool = False
-    wrapper: str = ""
+    wrapper: WrapperName = ""
     stream: str = ""
 
     def placed(self, line: int, wrapper: str) -> Launch:
@@ -189,13 +190,14 @@ class StreamAction:
     event: str = ""
 
 
+@printed("line text")
 @dataclass(frozen=True)
 class Unrecognised:
     """A call in a scope that is neither a launch nor a call known not to launch."""
 
-    line: int
+    line: LineNumber
     text: str
-    wrapper: str = ""
+    wrapper: WrapperName = ""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from rewriter.artifact.package import pack
 from rewriter.artifact.package.container import (
@@ -29,6 +29,9 @@ from rewriter.core.source import check_text
 from rewriter.core.types import Json
 from rewriter.locate import proxy_operators
 from rewriter.locate.cpp.recognition import ENTRY
+
+if TYPE_CHECKING:
+    from rewriter.core.documents import WrapperName
 
 Weights = Literal[
     "in the library", "behind the library", "in a blob", "pickled", "with the sources"
@@ -53,7 +56,7 @@ class Model:
 
     name: str
     members: tuple[str, ...]
-    wrapper: str
+    wrapper: WrapperName
     source: bytes
     kernels: Mapping[str, bytes]
     library: str | None

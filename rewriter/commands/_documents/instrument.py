@@ -8,101 +8,66 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from rewriter.artifact.graph_kind import GraphKind
 from rewriter.artifact.types import Wrapper
 from rewriter.commands._deliver import Delivered
-from rewriter.commands._documents.fields import BackupPath, CachePath, Diff, OutputPath, WrapperName
-from rewriter.commands._documents.list import UnrecognisedEntry
-from rewriter.core.documents import Count, Document, Entry, entry
-from rewriter.core.types import Json
+from rewriter.core.documents import Document, Entry
+from rewriter.core.printed import printed
 from rewriter.instrumentation.rebuild.patch import Built, Probed
 from rewriter.instrumentation.rebuild.types import Checked, Route
 from rewriter.instrumentation.types import Instrumented, Selection
 
 
-class SkippedEntry(Entry, frozen=True, kw_only=True):
-    """A launch that is not instrumented in full."""
-
-    launch: Count
-    reason: str
-
-
+@printed("artifact=result.path result.selection.probes *result.plan *delivered")
 class InstrumentDocument(Document, frozen=True, kw_only=True, tag="rewriter.instrument"):
     """`rewriter instrument --json` of one wrapper."""
 
-    artifact: str
-    probes: tuple[str, ...]
-    launches: Annotated[tuple[Count, ...], Meta(description="Indices of those with probes")]
-    skipped: tuple[SkippedEntry, ...]
-    unrecognised: tuple[UnrecognisedEntry, ...]
-    changed: bool
-    output: OutputPath
-    backup: BackupPath
-    diff: Diff
-    cache: CachePath
+    result: Instrumented
+    delivered: Delivered
 
 
-class InstrumentedWrapperEntry(Entry, frozen=True, kw_only=True):
+@printed("wrapper=wrapper.name wrapper.graph result.selection.probes *result.plan *delivered")
+class InstrumentedWrapper(Entry, frozen=True, kw_only=True):
     """One of several wrappers that were instrumented."""
 
-    wrapper: WrapperName
-    graph: GraphKind
-    probes: tuple[str, ...]
-    launches: tuple[Count, ...]
-    skipped: tuple[SkippedEntry, ...]
-    unrecognised: tuple[UnrecognisedEntry, ...]
-    changed: bool
-    output: OutputPath
-    backup: BackupPath
-    diff: Diff
-    cache: CachePath
+    wrapper: Wrapper
+    result: Instrumented
+    delivered: Delivered
 
 
+@printed("artifact selection.probes wrappers delivered.changed delivered.output")
 class InstrumentDirectoryDocument(Document, frozen=True, kw_only=True, tag="rewriter.instrument"):
     """`rewriter instrument --json` of a directory, a log, or a file that holds several wrappers."""
 
     artifact: str
-    probes: tuple[str, ...]
-    wrappers: tuple[InstrumentedWrapperEntry, ...]
-    changed: bool
-    output: OutputPath
+    selection: Selection
+    wrappers: tuple[InstrumentedWrapper, ...]
+    delivered: Delivered
 
 
-class ModelEntry(Entry, frozen=True, kw_only=True):
+@printed("model=probed.model.name probed.model.wrapper route why changes *probed.result.plan")
+class InstrumentedModel(Entry, frozen=True, kw_only=True):
     """One model of a package that was instrumented; `route` is null where it was not built."""
 
-    model: str
-    wrapper: WrapperName
-    route: Route | None
-    why: Annotated[str | None, Meta(description="Why this route")]
-    changes: Annotated[tuple[str, ...], Meta(description="To the recorded build commands")]
-    launches: tuple[Count, ...]
-    skipped: tuple[SkippedEntry, ...]
-    unrecognised: tuple[UnrecognisedEntry, ...]
+    probed: Probed
+    route: Route | None = None
+    why: Annotated[str | None, Meta(description="Why this route")] = None
+    changes: Annotated[tuple[str, ...], Meta(description="To the recorded build commands")] = ()
 
 
+@printed("artifact selection.probes models check note seconds *delivered")
 class InstrumentPackageDocument(Document, frozen=True, kw_only=True, tag="rewriter.instrument"):
     """`rewriter instrument --json` of a package."""
 
     artifact: str
-    probes: tuple[str, ...]
-    models: tuple[ModelEntry, ...]
+    selection: Selection
+    models: tuple[InstrumentedModel, ...]
     check: Annotated[
         Checked,
         Meta(description="linked: it was not loaded, and the note says why"),
     ]
     note: str
     seconds: float
-    changed: bool
-    output: OutputPath
-    backup: BackupPath
-    diff: Diff
-    cache: CachePath
-
-
-def instrument_document(result: Instrumented, delivered: Delivered) -> InstrumentDocument:
-    """Of one wrapper."""
-    return entry(InstrumentDocument, delivered, artifact=str(result.path), **_made(result))
+    delivered: Delivered
 
 
 def directory_document(
@@ -112,21 +77,12 @@ def directory_document(
     delivered: Delivered,
 ) -> InstrumentDirectoryDocument:
     """Of several wrappers, or those in a file with other data."""
-    return entry(
-        InstrumentDirectoryDocument,
-        delivered,
-        artifact=str(path),
-        probes=selection.probes,
-        wrappers=tuple(
-            entry(
-                InstrumentedWrapperEntry,
-                delivered.each[wrapper.name],
-                wrapper=wrapper.name,
-                graph=wrapper.graph,
-                **_made(result),
-            )
-            for wrapper, result in pairs
-        ),
+    wrappers = (
+        InstrumentedWrapper(wrapper=one, result=result, delivered=delivered.each[one.name])
+        for one, result in pairs
+    )
+    return InstrumentDirectoryDocument(
+        artifact=str(path), selection=selection, wrappers=tuple(wrappers), delivered=delivered
     )
 
 
@@ -139,39 +95,18 @@ def package_document(
     seconds: float,
 ) -> InstrumentPackageDocument:
     """Of a package, which was `built` if that was asked for."""
-    return entry(
-        InstrumentPackageDocument,
-        delivered,
+    models = [InstrumentedModel(probed=one) for one in probed]
+    if built is not None:
+        models = [
+            InstrumentedModel(probed=one, route=recipe.route, why=recipe.why, changes=recipe.notes)
+            for one, recipe in zip(probed, built.recipes, strict=True)
+        ]
+    return InstrumentPackageDocument(
         artifact=path,
-        probes=selection.probes,
-        models=tuple(_model(patched, built, number) for number, patched in enumerate(probed)),
+        selection=selection,
+        models=tuple(models),
         check=built.check if built else "skipped",
         note=built.note if built else "",
         seconds=round(seconds, 3),
+        delivered=delivered,
     )
-
-
-def _model(probed: Probed, built: Built | None, number: int) -> ModelEntry:
-    recipe = built.recipes[number] if built else None
-    return entry(
-        ModelEntry,
-        probed.model,
-        model=probed.model.name,
-        route=recipe.route if recipe else None,
-        why=recipe.why if recipe else None,
-        changes=recipe.notes if recipe else (),
-        **{name: value for name, value in _made(probed.result).items() if name != "probes"},
-    )
-
-
-def _made(result: Instrumented) -> Json:
-    plan = result.plan
-    return {
-        "probes": result.selection.probes,
-        "launches": tuple(launch.index for launch in plan.probed),
-        "skipped": tuple(
-            SkippedEntry(launch=skipped.launch.index, reason=skipped.reason)
-            for skipped in plan.skipped
-        ),
-        "unrecognised": plan.unrecognised,
-    }

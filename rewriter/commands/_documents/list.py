@@ -3,104 +3,84 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
 
-from rewriter.artifact.graph_kind import GraphKind
 from rewriter.artifact.types import Artifact, Wrapper
-from rewriter.commands._documents.fields import WrapperName
-from rewriter.commands._documents.verdicts import SourceLineEntry, source_lines
-from rewriter.core.documents import Count, Document, Entry, LineNumber, entry
-from rewriter.core.types import Role, Type
-from rewriter.dump.names import Names
+from rewriter.core.documents import Count, Document, Entry, WrapperName
+from rewriter.core.printed import printed
+from rewriter.dump.names import NO_NAMES, Names, SourceLine
 from rewriter.locate.races import Race
-from rewriter.locate.types import Launch
+from rewriter.locate.types import Launch, Unrecognised
 
 
-class ArgumentEntry(Entry, frozen=True, kw_only=True):
-    """One argument or result of a launch."""
+@printed(
+    "launch.index launch.scope launch.kernel launch.kind launch.line launch.args launch.origins"
+    " source_nodes lines computes launch.wrapper replaced"
+)
+class ListedLaunch(Entry, frozen=True, kw_only=True):
+    """A kernel launch; `scope` is the function that it stands in. `source_nodes` are the operations
+    of the model that it computes, `lines` its lines, and `computes` nodes of Inductor's graph, such
+    as `log = aten.log.default(addmm)`."""
 
-    name: Annotated[str, Meta(description="As prints and the names of files have it")]
-    expr: Annotated[str, Meta(description="The text in the source")]
-    buffer: Annotated[str, Meta(description="The variable that owns the memory")]
-    role: Role
-    type: Type
-
-
-class LaunchEntry(Entry, frozen=True, kw_only=True):
-    """A kernel launch."""
-
-    index: Annotated[Count, Meta(description="In its wrapper")]
-    scope: Annotated[str, Meta(description="The function that it stands in")]
-    kernel: str
-    kind: str
-    line: LineNumber
-    args: tuple[ArgumentEntry, ...]
-    origins: tuple[str, ...]
-    source_nodes: Annotated[
-        tuple[str, ...], Meta(description="The operations of the model that it computes")
-    ]
-    lines: Annotated[
-        tuple[SourceLineEntry, ...], Meta(description="The lines of the model that it computes")
-    ]
-    computes: Annotated[
-        tuple[str, ...],
-        Meta(description="Nodes of Inductor's graph, such as: log = aten.log.default(addmm)"),
-    ]
-    wrapper: WrapperName
+    launch: Launch
+    names: Names
     replaced: (
         Annotated[bool, Meta(description="True where `rewriter replace` replaced it, else unset")]
         | UnsetType
     ) = UNSET
 
+    @property
+    def source_nodes(self) -> tuple[str, ...]:
+        """What the source does not say of its operators, the names do."""
+        return self.launch.source_nodes or self.names.nodes.get(self.launch.index, ())
 
-class UnrecognisedEntry(Entry, frozen=True, kw_only=True):
-    """A call that is neither a known launch nor known to be none."""
+    @property
+    def lines(self) -> tuple[SourceLine, ...]:
+        return self.names.lines.get(self.launch.index, ())
 
-    line: LineNumber
-    text: str
+    @property
+    def computes(self) -> tuple[str, ...]:
+        return self.names.computes.get(self.launch.index, ())
 
 
-class WrapperUnrecognisedEntry(UnrecognisedEntry, frozen=True, kw_only=True):
+@printed("*call call.wrapper")
+class UnrecognisedCall(Entry, frozen=True, kw_only=True):
     """An unrecognised call, with the wrapper that it stands in."""
 
-    wrapper: WrapperName
+    call: Unrecognised
 
 
+@printed(
+    "wrapper launch=race.launch.index other=race.other.index argument=race.argument.name"
+    " message=race.sentence"
+)
 class RaceEntry(Entry, frozen=True, kw_only=True):
-    """A launch that uses memory of another stream, or of a collective, without waiting for it."""
+    """A launch that uses the memory of an argument, without waiting for the other launch, on
+    another stream or a collective, that it should wait for."""
 
     wrapper: WrapperName
-    launch: Annotated[Count, Meta(description="The index of the launch that does not wait")]
-    other: Annotated[Count, Meta(description="The index of the launch that it should wait for")]
-    argument: Annotated[str, Meta(description="The argument of the launch, by its name")]
-    message: str
+    race: Race
 
 
-class WrapperEntry(Entry, frozen=True, kw_only=True):
-    """A wrapper of an artifact."""
+@printed(
+    "wrapper=wrapper.name wrapper.graph wrapper.file launches wrapper.stored.key"
+    " wrapper.stored.submodules wrapper.stored.layers model=names.graph names.partner"
+)
+class ListedWrapper(Entry, frozen=True, kw_only=True):
+    """A wrapper of an artifact, and the file that holds it. torch calls its file in the cache by
+    the `key`, which is empty if it is in no container. `submodules` are the parts of the model that
+    run it, with their sizes, `layers` those whose weights these take. `model` is the part of the
+    model that it is, by its first line, and `partner` the wrapper of the other direction, if the
+    model is trained; all are empty if not known."""
 
-    wrapper: WrapperName
-    graph: GraphKind
-    file: Annotated[str, Meta(description="The file, or the log, that holds it")]
-    launches: Count
-    key: Annotated[
-        str, Meta(description="torch calls its file in the cache so; empty if in no container")
-    ]
-    submodules: Annotated[
-        tuple[str, ...], Meta(description="The parts of the model that run it, with their sizes")
-    ]
-    layers: Annotated[
-        tuple[str, ...], Meta(description="The layers whose weights these take, if it is known")
-    ]
-    model: Annotated[
-        str, Meta(description="The part of the model that it is, by its first line; may be empty")
-    ]
-    partner: Annotated[
-        str, Meta(description="The wrapper of the other direction, if a model is trained; or empty")
-    ]
+    wrapper: Wrapper
+    names: Names
+
+    @property
+    def launches(self) -> Count:
+        return len(self.wrapper.launches)
 
 
 class InputEntry(Entry, frozen=True, kw_only=True):
@@ -123,9 +103,9 @@ class DamagedEntry(Entry, frozen=True, kw_only=True):
 class ListDocument(Document, frozen=True, kw_only=True, tag="rewriter.launches"):
     """`rewriter list --json`."""
 
-    launches: tuple[LaunchEntry, ...]
-    unrecognised: tuple[WrapperUnrecognisedEntry, ...]
-    wrappers: tuple[WrapperEntry, ...]
+    launches: tuple[ListedLaunch, ...]
+    unrecognised: tuple[UnrecognisedCall, ...]
+    wrappers: tuple[ListedWrapper, ...]
     inputs: tuple[InputEntry, ...]
     damaged: tuple[DamagedEntry, ...]
     races: Annotated[
@@ -137,63 +117,26 @@ def list_document(
     artifact: Artifact, names: Mapping[str, Names], races: Iterable[tuple[str, Race]]
 ) -> ListDocument:
     """The launches of an artifact; `names` are those of the model, by wrapper."""
+    known = [(wrapper, names.get(wrapper.name, NO_NAMES)) for wrapper in artifact.wrappers]
     return ListDocument(
         launches=tuple(
-            launch_entry(launch, names.get(wrapper.name), is_replaced=launch.index in replaced)
-            for wrapper in artifact.wrappers
+            ListedLaunch(
+                launch=launch, names=own, replaced=True if launch.index in replaced else UNSET
+            )
+            for wrapper, own in known
             for replaced in [wrapper.replaced]
             for launch in wrapper.launches
         ),
-        unrecognised=tuple(entry(WrapperUnrecognisedEntry, call) for call in artifact.unrecognised),
-        wrappers=tuple(
-            _wrapper_entry(wrapper, names.get(wrapper.name, Names()))
-            for wrapper in artifact.wrappers
-        ),
+        unrecognised=tuple(UnrecognisedCall(call=call) for call in artifact.unrecognised),
+        wrappers=tuple(ListedWrapper(wrapper=wrapper, names=own) for wrapper, own in known),
         inputs=tuple(
             InputEntry(wrapper=wrapper, input=name, name=given.name, at=given.at)
-            for wrapper, known in names.items()
-            for name, given in known.inputs.items()
+            for wrapper, own in names.items()
+            for name, given in own.inputs.items()
         ),
         damaged=tuple(
             DamagedEntry(wrapper=name, error=error.slug, message=error.message)
             for name, error in artifact.damaged
         ),
-        races=tuple(
-            RaceEntry(
-                wrapper=wrapper,
-                launch=race.launch.index,
-                other=race.other.index,
-                argument=race.argument.name,
-                message=race.sentence,
-            )
-            for wrapper, race in races
-        ),
-    )
-
-
-def launch_entry(
-    launch: Launch, names: Names | None = None, *, is_replaced: bool = False
-) -> LaunchEntry:
-    """A launch; what the source does not say of its operators, the names do."""
-    known = names or Names()
-    nodes = launch.source_nodes or known.nodes.get(launch.index, ())
-    return entry(
-        LaunchEntry,
-        replace(launch, source_nodes=nodes),
-        lines=source_lines(known.lines.get(launch.index, ())),
-        computes=known.computes.get(launch.index, ()),
-        **({"replaced": True} if is_replaced else {}),
-    )
-
-
-def _wrapper_entry(wrapper: Wrapper, names: Names) -> WrapperEntry:
-    return entry(
-        WrapperEntry,
-        wrapper.stored,
-        wrapper=wrapper.name,
-        graph=wrapper.graph,
-        file=str(wrapper.file),
-        launches=len(wrapper.launches),
-        model=names.graph,
-        partner=names.partner,
+        races=tuple(RaceEntry(wrapper=wrapper, race=race) for wrapper, race in races),
     )

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from rewriter.commands._documents.fields import BackupPath, Diff, OutputPath
-from rewriter.core.documents import Count, Document
+from rewriter.core.documents import BackupPath, Count, Diff, Document, OutputPath
 
 
 class ReplaceDocument(Document, frozen=True, kw_only=True, tag="rewriter.replace"):

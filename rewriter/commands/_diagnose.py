@@ -16,7 +16,7 @@ from rewriter.commands._diagnose_examined import EAGER, Right, examined
 from rewriter.commands._diagnose_heap import watch
 from rewriter.commands._documents.diagnose import DiagnoseDocument
 from rewriter.commands._options import only_artifact, refuse_idle
-from rewriter.commands._output import from_here
+from rewriter.commands._output import from_here, write_page
 from rewriter.commands._probed_runs import (
     LONGER,
     PATIENCE,
@@ -302,7 +302,11 @@ def _report(
             following = f"{_RECORD_ALL}  # what launches read is not recorded" * is_half
     diagnosis = replace(diagnosis, next=following)
     if arguments.output is not None and dumps:
-        _write_page(arguments, arguments.output, dumps[0])
+        from rewriter.report import model, page
+
+        shown = model.report(open_dump(dumps[0]))
+        text = page.page(shown, command=arguments.command_line)
+        write_page(text, Path(arguments.output), overwrite=arguments.overwrite)
     document = DiagnoseDocument(directory=str(folder), diagnosis=diagnosis)
     if arguments.bundle is not None:
         _write_bundle(arguments, arguments.bundle, diagnosis, document, dumps)
@@ -349,16 +353,3 @@ def _write_bundle(
     message(f"bundle: {path}; read its report.md before you publish it")
     for reason in made.missing:
         message(f"not in the bundle: {reason}")
-
-
-def _write_page(arguments: Arguments, output: str, dump: Path) -> None:
-    from rewriter.report import model, sources
-    from rewriter.report.histogram import histogram
-    from rewriter.report.page import page
-
-    report = model.report(
-        open_dump(dump), sources=sources.of_dump(), histogram=histogram, values=True
-    )
-    text = page(report, command=arguments.command_line).encode()
-    files.write(Path(output), text, overwrite=arguments.overwrite)
-    message(f"report: {output} ({len(text) / 1e6:.1f} MB)")

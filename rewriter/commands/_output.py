@@ -101,6 +101,15 @@ def summary(result: Instrumented) -> str:
     return f"{names} around {len(plan.probed)} of {total} launches"
 
 
+def write_page(page: str, output: Path, *, overwrite: bool) -> None:
+    """Write a report, and say where it is."""
+    from rewriter.core import files
+
+    text = page.encode()
+    files.write(output, text, overwrite=overwrite)
+    message(f"report: {output} ({len(text) / 1e6:.1f} MB)")
+
+
 def unified(name: str, before: bytes, after: bytes) -> str:
     """A unified diff of two versions of a file; a carriage return shows as it is."""
     from rewriter.core import text_diff

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from rewriter.commands._click import Section, argument, command
 from rewriter.commands._comparison import show_culprit, show_rows
 from rewriter.commands._options import OUTPUT, JsonOption, kernels_option
-from rewriter.commands._output import counting, emit
+from rewriter.commands._output import counting, emit, write_page
 from rewriter.comparison.dumps.blame import worst
 from rewriter.comparison.dumps.types import Comparison, LaunchComparison
 from rewriter.core.errors import DIFFERS, OK, RewriterError
-from rewriter.core.terminal import level_style, message, say
+from rewriter.core.terminal import level_style, say
 from rewriter.core.text import counted, some
 from rewriter.dump.dataflow import OUTPUTS
 
@@ -107,26 +106,42 @@ def _act(arguments: Arguments, b: str) -> int:
         comparison = compare(arguments.a, b, progress=progress, **options)
     minded = arguments.strict and (_is_unmatched(comparison) or comparison.rounded)
     equal = comparison.equal and not minded
-    with _ending(OK if equal else DIFFERS) as code:
+    return _conclude(arguments, comparison, None, OK if equal else DIFFERS)
+
+
+def _conclude(
+    arguments: Arguments, compared: Comparison | Ranks, data: list[str] | None, code: int
+) -> int:
+    """Print and write what was found, which stands also if nobody reads all of it."""
+    try:
         if arguments.html:
-            _write_report(comparison, arguments, arguments.html)
+            from rewriter.report import compared as pairs
+            from rewriter.report import page, ranked
+
+            report = (
+                pairs.report(compared)
+                if isinstance(compared, Comparison)
+                else ranked.report(compared)
+            )
+            text = page.page(report, command=arguments.command_line)
+            write_page(text, Path(arguments.html), overwrite=arguments.overwrite)
         if arguments.json:
             from rewriter.commands._documents.compare import compare_document
+            from rewriter.commands._documents.ranks import ranks_document
 
-            emit(compare_document(comparison))
+            emit(
+                compare_document(compared)
+                if isinstance(compared, Comparison)
+                else ranks_document(compared)
+            )
+        elif isinstance(compared, Comparison):
+            _show(compared, everything=arguments.all)
         else:
-            _show(comparison, everything=arguments.all)
-    return code
-
-
-@contextmanager
-def _ending(code: int) -> Iterator[int]:
-    """What was found stands, also if nobody reads all of it."""
-    try:
-        yield code
+            _show_ranks(compared, data, everything=arguments.all)
     except BrokenPipeError as error:
         error.exit_code = code  # type: ignore[attr-defined]
         raise
+    return code
 
 
 def _is_unmatched(comparison: Comparison) -> bool:
@@ -146,16 +161,7 @@ def _act_ranks(arguments: Arguments) -> int:
     equal = not (
         compared.first or (compared.is_unexplained and data is None) or (arguments.strict and apart)
     )
-    with _ending(OK if equal else DIFFERS) as code:
-        if arguments.html:
-            _write_report(compared, arguments, arguments.html)
-        if arguments.json:
-            from rewriter.commands._documents.ranks import ranks_document
-
-            emit(ranks_document(compared))
-        else:
-            _show_ranks(compared, data, everything=arguments.all)
-    return code
+    return _conclude(arguments, compared, data, OK if equal else DIFFERS)
 
 
 def _ranks(text: str) -> list[int]:
@@ -202,19 +208,6 @@ def _show_ranks(ranks: Ranks, data: list[str] | None, *, everything: bool) -> No
         say(line)
     if groups := describe_ranks.groups(ranks):
         say(groups)
-
-
-def _write_report(compared: Comparison | Ranks, arguments: Arguments, output: str) -> None:
-    from rewriter.core import files
-    from rewriter.report.page import comparison_page, ranks_page
-
-    command = arguments.command_line
-    if isinstance(compared, Comparison):
-        page = comparison_page(compared, command=command)
-    else:
-        page = ranks_page(compared, command=command)
-    files.write(Path(output), page.encode(), overwrite=arguments.overwrite)
-    message(f"report: {output}")
 
 
 def _show(comparison: Comparison, *, everything: bool) -> None:

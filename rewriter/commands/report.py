@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 from rewriter.commands._click import Choice, Section, argument, command
 from rewriter.commands._options import OUTPUT, JsonOption, refuse_idle
-from rewriter.commands._output import emit
+from rewriter.commands._output import emit, write_page
 from rewriter.core import files, json_text
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import level_style, message, say
@@ -71,7 +71,6 @@ class Arguments(JsonOption):
 def act(arguments: Arguments) -> int:
     from rewriter.dump.reading import open_dump
     from rewriter.report import model, sources, trends
-    from rewriter.report.histogram import histogram, tiles
 
     to_stdout = arguments.output == "-"
     if to_stdout and arguments.json:
@@ -92,16 +91,11 @@ def act(arguments: Arguments) -> int:
     dump = open_dump(arguments.dump)
     if arguments.output and suffix in _DATA:
         return _write_data(arguments, dump, Path(arguments.output))
-    kernels = (
-        sources.of_dump() if arguments.artifact is None else sources.of_artifact(arguments.artifact)
-    )
     report = model.report(
         dump,
         runs=arguments.runs,
-        sources=kernels,
-        histogram=None if arguments.no_histograms else histogram,
-        tiling=None if arguments.no_histograms else tiles,
-        values=not arguments.no_histograms,
+        sources=None if arguments.artifact is None else sources.of_artifact(arguments.artifact),
+        tensors=not arguments.no_histograms,
         trend=arguments.trend or (None if arguments.json else trends.DEFAULT),
     )
     if arguments.trend and not arguments.json and not to_stdout:
@@ -109,14 +103,13 @@ def act(arguments: Arguments) -> int:
     if arguments.output or not (arguments.json or arguments.trend):
         from rewriter.report.page import page
 
-        text = page(report, command=arguments.command_line).encode()
+        text = page(report, command=arguments.command_line)
         if to_stdout:
             sys.stdout.flush()
-            sys.stdout.buffer.write(text)
+            sys.stdout.buffer.write(text.encode())
         else:
             output = Path(arguments.output or f"{Path(arguments.dump).absolute().name}.html")
-            files.write(output, text, overwrite=arguments.overwrite)
-            message(f"report: {output} ({len(text) / 1e6:.1f} MB)")
+            write_page(text, output, overwrite=arguments.overwrite)
             if arguments.open:
                 _open(output)
     if arguments.json:

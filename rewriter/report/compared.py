@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from rewriter.comparison.dumps import describe
@@ -13,13 +13,15 @@ from rewriter.comparison.dumps.types import (
     LaunchComparison,
     RunComparison,
 )
+from rewriter.core.errors import RewriterError
 from rewriter.dump.dataflow import trace
-from rewriter.dump.reading import RunDump
+from rewriter.dump.reading import RunDump, open_dump
 from rewriter.report.findings import counted
 from rewriter.report.flow import Place, places
+from rewriter.report.histogram import error_tiles
 from rewriter.report.model import facts, sentence
+from rewriter.report.sources import of_dump
 from rewriter.report.types import (
-    ErrorTiling,
     Finding,
     Report,
     ReportedLaunch,
@@ -30,32 +32,16 @@ from rewriter.report.types import (
 
 _LISTED = 5
 
-
-@dataclass(frozen=True)
-class DumpSources:
-    """The calls of one of the two dumps, by name, and where the sources of their kernels are."""
-
-    runs: Mapping[str, RunDump] = field(default_factory=dict)
-    sources: Sources = lambda run: {}
-
-    def kernels(self, run: str) -> Mapping[str, str]:
-        return self.sources(self.runs[run]) if run in self.runs else {}
-
-    def artifact(self, run: str) -> str:
-        return self.runs[run].artifact if run in self.runs else ""
+_Calls = tuple[Mapping[str, RunDump], Mapping[str, RunDump]]  # of both dumps, by name
 
 
-def report(
-    comparison: Comparison,
-    sides: tuple[DumpSources, DumpSources] = (DumpSources(), DumpSources()),
-    verdict: str = "",
-    tiling: ErrorTiling | None = None,
-) -> Report:
-    """The report of a comparison. `sides` know the wrappers that the two dumps' runs called.
+def report(comparison: Comparison, verdict: str = "", *, tiled: bool = True) -> Report:
+    """The report of a comparison; sources of kernels come from the wrappers that the dumps hold.
 
-    `verdict` replaces that of the comparison; `tiling` is asked for the tensors of culprits.
+    `verdict` replaces that of the comparison; if `tiled`, the tensors of culprits have heat maps.
     """
-    runs = tuple(_run(run, sides, tiling) for run in comparison.runs)
+    calls, sources = (_calls(comparison.a), _calls(comparison.b)), of_dump()
+    runs = tuple(_run(run, calls, sources, tiled=tiled) for run in comparison.runs)
     findings = tuple(finding for run in runs for finding in run.findings)
     findings += tuple(Finding("limit", "note", sentence(x)) for x in describe.limits(comparison))
     if comparison.unpaired:
@@ -66,19 +52,25 @@ def report(
         title=f"{comparison.a.absolute().name} and {comparison.b.absolute().name}",
         path=f"{comparison.a}, {comparison.b}",
         verdict=sentence(verdict or describe.verdict(comparison)),
-        facts=_both(comparison, sides),
+        facts=_both(comparison, calls),
         findings=findings,
         runs=runs,
         compares=True,
     )
 
 
-def _both(
-    comparison: Comparison, sides: tuple[DumpSources, DumpSources]
-) -> tuple[tuple[str, str], ...]:
+def _calls(dump: Path) -> dict[str, RunDump]:
+    """The calls of a dump by name; none if it is not there any more."""
+    try:
+        return {run.name: run for run in open_dump(dump).runs}
+    except RewriterError:
+        return {}
+
+
+def _both(comparison: Comparison, calls: _Calls) -> tuple[tuple[str, str], ...]:
     """What the manifests say: once where both say the same."""
-    called_a = [sides[0].runs[run.a] for run in comparison.runs if run.a in sides[0].runs]
-    called_b = [sides[1].runs[run.b] for run in comparison.runs if run.b in sides[1].runs]
+    called_a = [calls[0][run.a] for run in comparison.runs if run.a in calls[0]]
+    called_b = [calls[1][run.b] for run in comparison.runs if run.b in calls[1]]
     a = dict(facts(comparison.manifest_a, called_a))
     b = dict(facts(comparison.manifest_b, called_b))
     lines = [("Dump A", str(comparison.a)), ("Dump B", str(comparison.b))]
@@ -92,27 +84,25 @@ def _both(
     return tuple(lines)
 
 
-def _run(
-    run: RunComparison, sides: tuple[DumpSources, DumpSources], tiling: ErrorTiling | None
-) -> ReportedRun:
+def _run(run: RunComparison, calls: _Calls, sources: Sources, *, tiled: bool) -> ReportedRun:
     name = run.a if run.a == run.b else f"{run.a} and {run.b}"
-    kernels = sides[0].kernels(run.a), sides[1].kernels(run.b)
+    a, b = calls[0].get(run.a), calls[1].get(run.b)
+    kernels = [{} if call is None else sources(call) for call in (a, b)]
     launches = _placed(
         [
             _launch(launch, at, kernels[0 if launch.a else 1])
             for at, launch in enumerate(run.launches)
         ],
-        sides[0].runs.get(run.a),
+        a,
     )
-    called = dict.fromkeys((sides[0].artifact(run.a), sides[1].artifact(run.b)))
+    called = dict.fromkeys(call.artifact for call in (a, b) if call is not None)
     artifact = " and ".join(filter(None, called))
-    if tiling is not None and run.a in sides[0].runs and run.b in sides[1].runs:
-        paths = sides[0].runs[run.a].path, sides[1].runs[run.b].path
-        launches = tuple(_tiled(launch, paths, tiling) for launch in launches)
+    if tiled and a is not None and b is not None:
+        launches = tuple(_tiled(launch, (a.path, b.path)) for launch in launches)
     return ReportedRun(name, artifact, "", launches, tuple(_findings(name, launches)))
 
 
-def _tiled(launch: ReportedLaunch, paths: tuple[Path, Path], tiling: ErrorTiling) -> ReportedLaunch:
+def _tiled(launch: ReportedLaunch, paths: tuple[Path, Path]) -> ReportedLaunch:
     """With heat maps of the errors of what a culprit wrote, where tensors were compared."""
     how = launch.difference
     if how is None or how.blame != "culprit":
@@ -121,7 +111,7 @@ def _tiled(launch: ReportedLaunch, paths: tuple[Path, Path], tiling: ErrorTiling
     for tensor in how.results:
         if tensor.basis == "tensors" and tensor.tensors is not None and tensor.tolerance:
             (a, b), tolerance = zip(paths, tensor.tensors, strict=True), tensor.tolerance
-            found[id(tensor.a)] = tiling(a, b, tolerance.atol, tolerance.rtol)
+            found[id(tensor.a)] = error_tiles(a, b, tolerance.atol, tolerance.rtol)
     values = (replace(value, tiles=found.get(id(value.row))) for value in launch.values)
     return replace(launch, values=tuple(values))
 

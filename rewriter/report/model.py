@@ -19,16 +19,16 @@ from rewriter.dump.rows import EventRow, TensorRow
 from rewriter.execution.conclusion import read_conclusion
 from rewriter.report import findings, overview, trends, verdicts
 from rewriter.report.flow import places
+from rewriter.report.histogram import histogram, tiles
+from rewriter.report.sources import of_dump
 from rewriter.report.types import (
     Bins,
     Finding,
-    Histogram,
     Report,
     ReportedLaunch,
     ReportedRun,
     ReportedValue,
     Sources,
-    Tiling,
 )
 from rewriter.runtime.allowed import Allowed
 
@@ -52,29 +52,26 @@ def report(
     *,
     runs: Sequence[str] = (),
     sources: Sources | None = None,
-    histogram: Histogram | None = None,
-    tiling: Tiling | None = None,
-    values: bool = False,
-    trend: TrendStatistic | None = None,
+    tensors: bool = True,
+    trend: TrendStatistic | None = trends.DEFAULT,
 ) -> Report:
     """The report of a dump, or of those of its runs that are named, such as `rank0/run3`.
 
-    `sources` gives the kernels' sources of a run, `trend` is what is shown over calls, `tiling` is
-    asked for the tensors of launches that a finding is about. With
-    `values`, saved tensors are searched for NaN. Raises `RewriterError` where a name is no run's.
+    `sources` gives the kernels' sources of a run, if not the copies of wrappers in the dump, and
+    `trend` is what is shown over calls. With `tensors`, those that were saved have histograms, and
+    heat maps where a finding is about their launch, and are searched for NaN. Raises
+    `RewriterError` where a name is no run's.
     """
+    sources = sources or of_dump()
     called = asked = named(dump, runs)
     over_calls = None if trend is None else trends.trends(called, trend)
     choice = overview.Choice(tuple(called)) if runs else overview.choose(called)
-    chosen = tuple(
-        _tiled(run, read_run(run, histogram, sources(run) if sources else {}), tiling)
-        for run in choice.runs
-    )
+    chosen = tuple(_read_run(run, sources(run), tensors=tensors) for run in choice.runs)
     called = list(choice.runs)
     merged = findings.merged([run.findings for run in chosen])
     if choice.calls:
         merged = (*merged, Finding("sampled", "note", choice.text))
-    judged = verdicts.of_dump(dump, called, merged, values=values)
+    judged = verdicts.of_dump(dump, called, merged, values=tensors)
     crash = next((verdict for verdict, _ in judged if isinstance(verdict, CrashVerdict)), None)
     conclusion = read_conclusion(dump.home)
     if crash is not None and not (conclusion or crash.ended.running):
@@ -88,11 +85,7 @@ def report(
         title=_title(dump),
         path=str(dump.path),
         verdict=f"{text} {dump.caveat}".rstrip(),
-        facts=facts(
-            dump.manifest,
-            asked,
-            is_whole=is_whole,
-        ),
+        facts=facts(dump.manifest, asked, is_whole=is_whole),
         findings=merged,
         runs=chosen,
         verdicts=judged,
@@ -112,11 +105,8 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
-def read_run(
-    dumped: RunDump, histogram: Histogram | None, sources: Mapping[str, str] | None = None
-) -> ReportedRun:
-    """A run with its findings. `histogram` is asked for the tensors that have a file; `sources` are
-    those of the wrapper's kernels, by name.
+def _read_run(dumped: RunDump, sources: Mapping[str, str], *, tensors: bool) -> ReportedRun:
+    """A run with its findings. `sources` are those of the wrapper's kernels, by name.
 
     Raises `RewriterError` where the dump is not as a runtime writes it.
     """
@@ -125,14 +115,14 @@ def read_run(
     nodes = flow.nodes[: len(dumped.steps)]
     launches = [
         replace(
-            launch(dumped, node.step, flow.rows(node), histogram, sources or {}),
+            _launch(dumped, node.step, flow.rows(node), sources, tensors=tensors),
             **place._asdict(),
         )
         for node, place in zip(nodes, places(dumped, nodes), strict=True)
     ]
     if launches and _is_unfinished(dumped, launches[-1]):
         launches[-1] = replace(launches[-1], unfinished=True)
-    return ReportedRun(
+    run = ReportedRun(
         name=dumped.name,
         artifact=dumped.artifact,
         names=dumped.names,
@@ -151,18 +141,19 @@ def read_run(
             ),
         ),
     )
+    return _tiled(dumped, run) if tensors else run
 
 
-def _tiled(dumped: RunDump, run: ReportedRun, tiling: Tiling | None) -> ReportedRun:
+def _tiled(dumped: RunDump, run: ReportedRun) -> ReportedRun:
     """With heat maps of what the launches read and wrote that findings are about."""
     faults = [x.launch for x in run.findings if x.severity == "finding" and x.launch is not None]
     found = {launch.position for launch in faults[:_TILED] if launch.is_launch}
-    if tiling is None or not found:
+    if not found:
         return run
 
     def tiled(value: ReportedValue) -> ReportedValue:
         row = value.tensor
-        return replace(value, tiles=tiling(dumped.path, row)) if row and row.file else value
+        return replace(value, tiles=tiles(dumped.path, row)) if row and row.file else value
 
     launches = (
         replace(x, values=tuple(map(tiled, x.values))) if x.position in found else x
@@ -218,12 +209,13 @@ def _is_unfinished(dumped: RunDump, last: ReportedLaunch) -> bool:
     return any(role != "in" for role, _ in expected[max(reached, default=len(expected)) + 1 :])
 
 
-def launch(
+def _launch(
     dumped: RunDump,
     step: RunStep,
     rows: Sequence[EventRow],
-    histogram: Histogram | None,
     sources: Mapping[str, str],
+    *,
+    tensors: bool,
 ) -> ReportedLaunch:
     """A step of a run with everything that was recorded of it."""
     facts = dumped.launch_row(step.launch)
@@ -239,7 +231,7 @@ def launch(
     values = []
     for row in dataflow.values(rows):
         drawn: Bins | str | None = None
-        if histogram is not None and isinstance(row, TensorRow) and row.file and _is_drawn(row):
+        if tensors and isinstance(row, TensorRow) and row.file and _is_drawn(row):
             drawn = histogram(dumped.path, row)
         bins, note = (None, drawn) if isinstance(drawn, str) else (drawn, "")
         expr = expressions.get((row.phase, row.arg), "")

@@ -15,29 +15,23 @@ import shlex
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from rewriter.core import json_text
-from rewriter.core.errors import RewriterError
 from rewriter.core.text import figure
 from rewriter.core.types import Json
 from rewriter.diagnosis import verdict_text
 from rewriter.diagnosis.history import ordinal
 from rewriter.diagnosis.verdict import Verdict, VerdictArgument
-from rewriter.dump.reading import RunDump, open_dump
 from rewriter.dump.rows import known
-from rewriter.report import compared, findings, histogram, page_data, ranked, sources, trend_text
+from rewriter.report import findings, page_data, trend_text
 from rewriter.report.model import sentence
 from rewriter.report.tensor_error import error_of
 from rewriter.report.types import CallOverview, Report, ReportedLaunch, ReportedRun, ReportedValue
 from rewriter.version import __version__
-
-if TYPE_CHECKING:
-    from rewriter.comparison.dumps.ranks import Ranks
-    from rewriter.comparison.dumps.types import Comparison
 
 _ASSETS = Path(__file__).parent / "assets"
 _STATIC = 50  # rows in the page itself, for readers without JavaScript
@@ -154,31 +148,6 @@ def page(report: Report, *, command: str = "") -> str:
     # A name may hold half of a surrogate pair, which no file can.
     text = text.encode("utf-8", "replace").decode()
     return _MARKS.sub(lambda mark: f"\\u{ord(mark[0]):04x}", text)
-
-
-def comparison_page(comparison: Comparison, *, command: str = "") -> str:
-    """The page of a comparison; sources of kernels come from the wrappers that the dumps hold."""
-    sides = _sides(comparison.a, comparison.b)
-    report = compared.report(comparison, sides, tiling=histogram.error_tiles)
-    return page(report, command=command)
-
-
-def ranks_page(ranks: Ranks, *, command: str = "") -> str:
-    """The page of the ranks of one dump."""
-    return page(ranked.report(ranks, _sides(ranks.path, ranks.path)), command=command)
-
-
-def _sides(a: Path, b: Path) -> tuple[compared.DumpSources, compared.DumpSources]:
-    found = sources.of_dump()
-    return compared.DumpSources(_runs(a), found), compared.DumpSources(_runs(b), found)
-
-
-def _runs(dump: Path) -> dict[str, RunDump]:
-    """The runs of a dump by name; none if it is not there any more."""
-    try:
-        return {run.name: run for run in open_dump(dump).runs}
-    except RewriterError:
-        return {}
 
 
 def _summary(report: Report) -> str:

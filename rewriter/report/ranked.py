@@ -14,21 +14,17 @@ from rewriter.comparison.dumps.ranks import Ranks
 from rewriter.comparison.dumps.replica import Divergence
 from rewriter.comparison.dumps.types import Comparison
 from rewriter.report import compared
-from rewriter.report.compared import DumpSources
+from rewriter.report.model import sentence
 from rewriter.report.types import Finding, Report, ReportedLaunch, ReportedRun, Severity
 
 
-def report(
-    result: Ranks, sides: tuple[DumpSources, DumpSources] = (DumpSources(), DumpSources())
-) -> Report:
+def report(result: Ranks) -> Report:
     """The report of all ranks against the reference; the rank that parts first comes first.
 
     Of many ranks, those that compare alike have the launches of one of them.
-
-    `sides` tell where the sources of kernels are, as for `compared.report`.
     """
-    whole = merged(result)
-    base = compared.report(whole, sides, describe_ranks.verdict(result))
+    whole = _merged(result)
+    base = compared.report(whole, describe_ranks.verdict(result), tiled=False)
     shown: dict[int, tuple[ReportedRun, ReportedLaunch]] = {}
     for run, its in zip(whole.runs, base.runs, strict=True):
         for launch, made in zip(run.launches, its.launches, strict=True):
@@ -43,7 +39,7 @@ def report(
     )
 
 
-def merged(result: Ranks) -> Comparison:
+def _merged(result: Ranks) -> Comparison:
     """Every rank against the reference, as one comparison."""
     comparisons = result.comparisons
     return replace(
@@ -83,5 +79,4 @@ def _finding(
     shown: Mapping[int, tuple[ReportedRun, ReportedLaunch]],
 ) -> Finding:
     run, launch = shown[id(divergence.launch)]
-    text = text[:1].upper() + text[1:].rstrip(".") + "."
-    return Finding(kind, severity, text, run.name, launch)
+    return Finding(kind, severity, sentence(text), run.name, launch)

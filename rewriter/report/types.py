@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, cast
 
 from msgspec import UNSET, Meta, UnsetType
@@ -319,9 +318,3 @@ class Report:
 
 # Gives the sources of the kernels of the wrapper that a run called, by name.
 Sources = Callable[[RunDump], Mapping[str, str]]
-# Gives the histogram of a tensor that the dump of a run, in a directory, has in a file; text says
-# why there is none.
-Histogram = Callable[[Path, TensorRow], Bins | str | None]
-Tiling = Callable[[Path, TensorRow], Tiles | None]  # the same as a heat map
-# Gives the tiles of the error of a tensor, by its atol and rtol.
-ErrorTiling = Callable[[tuple[Path, TensorRow], tuple[Path, TensorRow], float, float], Tiles | None]

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from rewriter.dump.reading import Dump, open_dump
-from rewriter.report import model, sources, trends
+from rewriter.report import model
 from rewriter.report import table as rows
-from rewriter.report.histogram import histogram, tiles
 from rewriter.report.page import page as page_of
 
 if TYPE_CHECKING:
@@ -38,15 +37,7 @@ class Page:
 
 def page(dump: str | os.PathLike[str] | _HasPath) -> Page:
     """The page of a dump, as `rewriter report` writes it. Raises `RewriterError` without one."""
-    shown = model.report(
-        _opened(dump),
-        sources=sources.of_dump(),
-        histogram=histogram,
-        tiling=tiles,
-        values=True,
-        trend=trends.DEFAULT,
-    )
-    return Page(page_of(shown))
+    return Page(page_of(model.report(_opened(dump))))
 
 
 def table(dump: str | os.PathLike[str] | _HasPath) -> pyarrow.Table:

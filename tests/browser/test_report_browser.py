@@ -25,7 +25,7 @@ from report_dumps import (
 from rewriter.comparison.dumps.compare import compare
 from rewriter.dump.reading import open_dump
 from rewriter.report import model
-from rewriter.report.page import comparison_page
+from rewriter.report.compared import report as compared_report
 from rewriter.report.page import page as page_text
 from sampling import sampled
 from test_report import hostile_report
@@ -392,7 +392,7 @@ def test_without_javascript_the_findings_and_first_rows_are_there(
 
 
 def test_a_comparison_shows_what_differs(open_page: Open) -> None:
-    page = open_page(comparison_page(compared(40, 14)))
+    page = open_page(page_text(compared_report(compared(40, 14))))
     assert page.get_attribute("#chart", "aria-label") == (
         "Error of what each launch wrote. "
         "41 launches: max |a - b| from 0 to 0.026; NaN, Inf at 1, other differences at 0."
@@ -417,7 +417,7 @@ def test_two_runs_stand_beside_each_other(open_page: Open, tmp_path: Path) -> No
         if one["launch"] >= 2 and one["arg"] != "buf1":
             one["max"] += 1.5  # buf2 is wrong, and what comes of it
     write_dump(dumps[0], rows_[:-3])  # the last launch is in B alone
-    page = open_page(comparison_page(compare(*dumps)), width=420)
+    page = open_page(page_text(compared_report(compare(*dumps))), width=420)
     texts = [text.split("\n") for text in page.locator("#flow .node").all_inner_texts()]
     both = ["#1 kernel_1", "#1 kernel_1", "max |x| 1", "max |x| 1", "error 0, allowed 1.13e-05"]
     assert texts[1] == both
@@ -450,7 +450,7 @@ def test_the_next_command_is_copied(open_page: Open, tmp_path: Path, is_allowed:
 
 
 def test_culprits_of_every_kind_are_in_the_table(open_page: Open) -> None:
-    page = open_page(comparison_page(beginnings()))
+    page = open_page(page_text(compared_report(beginnings())))
     page.check("#only")
     assert rows(page) == ["inputs", "#2", "#4", "#5", "#6", "#7", "#8", "outputs"]
     states = page.locator("tr.row td.state").all_inner_texts()
@@ -472,7 +472,7 @@ def test_axe_finds_nothing(
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     scheme, width = surroundings.split("-")
     known = {"runs": runs_page, "layers": layers_page}
-    text = known.get(kind) or comparison_page(compared(9, 4))
+    text = known.get(kind) or page_text(compared_report(compared(9, 4)))
     page = open_page(text, color_scheme=scheme, width=int(width))
     page.click(".findings .show >> nth=0")
     page.locator("#multiples").scroll_into_view_if_needed()
@@ -517,7 +517,9 @@ def test_long_names_do_not_widen_the_page(open_page: Open, tmp_path: Path, kind:
         events = dump / "rank0/run0/events.jsonl"
         events.write_text(events.read_text().replace('"mean": 0.0625', f'"mean": {size}'))
     report = model.report(open_dump(dumps[0]))
-    text = comparison_page(compare(*dumps)) if kind == "a comparison" else page_text(report)
+    text = (
+        page_text(compared_report(compare(*dumps))) if kind == "a comparison" else page_text(report)
+    )
     page = open_page(text, width=420)
     assert page.evaluate("document.documentElement.scrollWidth") <= 420
     page.locator("tr.row button").nth(1).click()
@@ -562,8 +564,6 @@ def test_print_leaves_the_controls_out(open_page: Open, long_page: str) -> None:
 
 def test_histograms_and_numbers_beyond_javascript(open_page: Open, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    from rewriter.report.histogram import histogram, tiles
-
     largest = 2**63 - 1
     rows_ = [
         row(0, "after", "ids", dtype="int64", min=-largest, max=largest),
@@ -572,8 +572,7 @@ def test_histograms_and_numbers_beyond_javascript(open_page: Open, tmp_path: Pat
     dump = write_dump(tmp_path / "x.dump", rows_)
     values = torch.tensor([*range(10), float("nan")])
     torch.save(values, dump / "rank0/run0/x.pt")
-    shown = model.report(open_dump(dump), histogram=histogram, tiling=tiles)
-    page = open_page(page_text(shown))
+    page = open_page(page_text(model.report(open_dump(dump))))
     heat = page.locator("#chosen canvas.heat")
     assert heat.get_attribute("aria-label") == (
         "x, after: means of 1 by 11 tiles from 0 to 9, 1 of them with NaN or Inf; "

@@ -33,8 +33,7 @@ from rewriter.instrumentation.instrument import instrument
 from rewriter.instrumentation.select import select
 from rewriter.report import model, sources
 from rewriter.report.compared import report as compared_report
-from rewriter.report.histogram import histogram
-from rewriter.report.page import comparison_page, isolated, page
+from rewriter.report.page import isolated, page
 from rewriter.report.tensor_error import error_of
 from rewriter.report.types import Report
 
@@ -372,7 +371,7 @@ def test_a_file_of_something_else_is_a_note(tmp_path: Path) -> None:
     dump = write_dump(tmp_path / "x.dump", rows)
     torch.save(torch.zeros(3), dump / "rank0/run0/x.pt")
     torch.save(torch.zeros(8, 32), dump / "rank0/run0/y.pt")
-    report = model.report(open_dump(dump), histogram=histogram)
+    report = model.report(open_dump(dump))
     assert texts(report, "note") == [
         "x of #0 kernel_0 has no histogram: its file holds f32[3], not f32[8, 32]."
     ]
@@ -391,7 +390,7 @@ def test_a_comparison_of_numbers_beyond_every_type(tmp_path: Path) -> None:
     huge = structs.replace(result.a, max=10**400, min="-inf")
     result = replace(result, basis="statistics", metrics=None, a=huge, b=huge)
     launches = (*run.launches[:2], replace(run.launches[2], results=(result,)))
-    text = comparison_page(replace(comparison, runs=(replace(run, launches=launches),)))
+    text = page(compared_report(replace(comparison, runs=(replace(run, launches=launches),))))
     assert "cpp_fused_add_2" in text
 
 
@@ -555,14 +554,14 @@ def two_wrappers(root: Path, names: Sequence[str], *, hashed: bool = True) -> Pa
 @pytest.mark.parametrize("hashed", [True, False], ids=["hashed", "of an early version"])
 def test_sources_belong_to_the_wrapper_that_was_called(tmp_path: Path, hashed: bool) -> None:
     dump = open_dump(two_wrappers(tmp_path / "x.dump", ["a.py", "b.py"], hashed=hashed))
-    report = model.report(dump, sources=sources.of_dump())
+    report = model.report(dump)
     for number, run in enumerate(report.runs):
         assert f"// source {number}" in run.launches[0].source
     assert dict(report.facts)["Artifact"] == "a.py, b.py"
     assert "2 wrappers" in page(report)
     assert "// source 0" in page(report)
     assert "// source 1" in page(report)
-    report = model.report(dump, runs=["rank0/run1"], sources=sources.of_dump())
+    report = model.report(dump, runs=["rank0/run1"])
     assert dict(report.facts)["Artifact"] == "b.py"
     assert "// source 0" not in page(report)
 
@@ -579,7 +578,7 @@ def test_a_comparison_has_the_sources_of_the_wrappers_that_were_called(tmp_path:
 
     a = two_wrappers(tmp_path / "a.dump", ["a.py", "b.py"])
     b = two_wrappers(tmp_path / "b.dump", ["a.py", "b.py"])
-    text = comparison_page(compare(a, b))
+    text = page(compared_report(compare(a, b)))
     *runs, shared = scripts(text)
     shown = [shared["sources"][shared["facts"][run[0][0]][7]] for run in runs]
     assert ["// source 0" in shown[0], "// source 1" in shown[1]] == [True, True]
@@ -685,7 +684,7 @@ def test_equal_dumps_have_no_finding() -> None:
 
 
 def test_the_page_of_a_comparison_shows_the_errors() -> None:
-    text = comparison_page(compared(40, 14), command="rewriter compare a b --html c.html")
+    text = page(compared_report(compared(40, 14)), command="rewriter compare a b --html c.html")
     elements = Elements(text)
     _, shared = scripts(text)
     assert shared["marks"] == [{"14": "wrong"}]

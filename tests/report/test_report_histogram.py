@@ -17,8 +17,9 @@ from rewriter.comparison.dumps.compare import compare
 from rewriter.core.errors import RewriterError
 from rewriter.dump.rows import Statistic, TensorRow
 from rewriter.report import histogram as module
+from rewriter.report.compared import report as compared_report
 from rewriter.report.histogram import BINS, error_tiles, histogram, tiles
-from rewriter.report.page import comparison_page
+from rewriter.report.page import page
 from rewriter.report.types import Bins
 
 NAN, INF = math.nan, math.inf
@@ -222,7 +223,7 @@ def test_the_culprit_of_a_comparison_has_the_tiles_of_its_error(tmp_path: Path) 
         values[3, 4] = number
         write_dump(dump, [value(0, "after", "buf0", file="x.pt", max=float(number))])
         torch.save(values, dump / "rank0/run0/x.pt")
-    shared = re.findall(r'id="run-0">(.*?)</script>', comparison_page(compare(*dumps)))[0]
+    shared = re.findall(r'id="run-0">(.*?)</script>', page(compared_report(compare(*dumps))))[0]
     (launch,) = json.loads(shared)
     (tiled,) = [reading for reading in launch[2] if len(reading) == 7]
     assert tiled[6][3:] == [[3 * 32 + 4], [3, 4], 3 * 32 + 4]

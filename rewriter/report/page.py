@@ -68,6 +68,7 @@ _TITLES = {
 }
 _MANY = 3  # calls of a wrapper from which on they are drawn together
 _WRAPPERS = 4  # of which the calls are drawn
+_TRENDS = 200  # rows of the table of trends
 _SOURCE = 200  # lines shown of the source of the launch in question
 _OPENING = 3  # lines of the model that a page begins with
 
@@ -198,15 +199,11 @@ def _calls(report: Report) -> list[Json]:
 def _trends(report: Report) -> Json | None:
     """A statistic of each launch over calls."""
     found = report.trends
-    rows = [] if found is None else trend_text.drawn(found)
     if found is None or not found.rows:
         return None
-    return {
-        "title": trend_text.title(found),
-        "summary": list(trend_text.summary(found, len(rows))),
-        "several": len(found.calls) > 1,
-        "rows": rows,
-    }
+    head, *rows = trend_text.table(found, _TRENDS)
+    summary = list(trend_text.summary(found, len(rows)))
+    return {"title": trend_text.title(found), "summary": summary, "head": head, "rows": rows}
 
 
 def _overview(run: ReportedRun) -> CallOverview:

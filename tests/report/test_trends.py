@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -45,21 +46,8 @@ def test_what_varies_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[st
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "model.py: 8 calls, the 1st to the 8th"
     assert lines[1] == "1 value the same in all calls"
-    assert lines[2].split() == [
-        *(
-            "launch",
-            "kernel",
-            "model",
-            "value",
-            "std",
-            "over",
-            "calls",
-            "first",
-            "last",
-            "min",
-            "max",
-        )
-    ]
+    head = "launch kernel model value std over calls first last min max"
+    assert lines[2].split() == head.split()
     assert lines[3].split()[:4] == ["#1", "kernel_1", "buf1", "▁▂▃▄▅▆▇█"]
     assert lines[4].split()[3][5] == "x"
     assert not list(tmp_path.glob("*.html"))
@@ -115,8 +103,7 @@ def test_the_page_and_the_document_have_them(
     cli.main(["report", str(dump), "-o", str(tmp_path / "page.html")])
     text = (tmp_path / "page.html").read_text()
     assert "Trends: std over calls" in text
-    assert text.count('<svg class="trend"') == 2
-    assert text.count('<path class="cross"') == 1
+    assert re.findall(r'<span class="trend"[^>]*>(.*?)</span>', text) == ["▁▂▄▅▇█", "▄██▅▁x"]
     capsys.readouterr()
     cli.main(["report", str(dump), "--json"])
     assert "trends" not in json.loads(capsys.readouterr().out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from rewriter.artifact.types import Artifact
 from rewriter.commands import _diagnosis_text
 from rewriter.commands._documents.diagnose import DiagnoseDocument
 from rewriter.commands._documents.sanitize import SanitizeDocument
-from rewriter.commands._options import TextOptions, refuse_idle
+from rewriter.commands._options import TextOptions, options_given, refuse_idle
 from rewriter.core.documents import Document
 from rewriter.core.errors import RewriterError
 from rewriter.diagnosis import ruling
@@ -27,13 +27,13 @@ _NOT_LOOKED_AT = "what launches compute, crashes and hangs, and accesses out of 
 
 
 def is_text_only(
-    arguments: TextOptions, artifact: Artifact, needs_a_run: Mapping[str, object] = {}
+    arguments: TextOptions, artifact: Artifact, needs_a_run: Sequence[str] = ()
 ) -> bool:
-    """Whether only the text of an artifact is to be looked at. The values of options that
-    `needs_a_run` has, by name, are refused with `--text`."""
+    """Whether only the text of an artifact is to be looked at. With `--text`, the options in
+    `needs_a_run` are refused, which were given."""
     if arguments.text:
-        given = {"--args": arguments.args, "-d": arguments.dump, "--calls": arguments.calls}
-        refuse_idle({**given, **needs_a_run}, "with --text nothing is run")
+        given = options_given(arguments, "args", "dump", "calls")
+        refuse_idle([*given, *needs_a_run], "with --text nothing is run")
     return arguments.text or any(wrapper.is_fragment for wrapper in artifact.wrappers)
 
 

@@ -61,7 +61,8 @@ class Section:
             default = () if "callback" not in settings else default
         elif default is not None:  # since click 8.3, None is a value, also of a required option
             settings["default"] = default
-        return _field(lambda name: Option([*names, name], **settings), default)
+        written = next((name for name in names if name.startswith("--")), names[0])
+        return _field(lambda name: Option([*names, name], **settings), default, written)
 
     def flag(self, shown: str, help: str, **settings: Any) -> Any:
         return self.option(shown, help, default=False, is_flag=True, **settings)
@@ -71,13 +72,15 @@ def argument(metavar: str, help: str = "", **settings: Any) -> Any:
     """A positional argument; one in brackets may be left out."""
     settings = {"required": not metavar.startswith("["), **settings, "metavar": metavar}
     default = () if settings.get("nargs") == -1 else None
-    return _field(lambda name: Argument([name], help=help, **settings), default)
+    written = metavar.strip("[]")
+    return _field(lambda name: Argument([name], help=help, **settings), default, written)
 
 
-def _field(make: Callable[[str], click.Parameter], default: Any) -> Any:
+def _field(make: Callable[[str], click.Parameter], default: Any, written: str) -> Any:
+    """A field that `make` makes a parameter of, which messages call as it is `written`."""
     from dataclasses import field
 
-    return field(default=default, metadata={"make": make})
+    return field(default=default, metadata={"make": make, "written": written})
 
 
 class Choice(click.Choice):  # type: ignore[type-arg]  # generic since click 8.2

@@ -15,7 +15,7 @@ from rewriter.commands import _by_text, _diagnosis_text, _program
 from rewriter.commands._diagnose_examined import EAGER, Right, examined
 from rewriter.commands._diagnose_heap import watch
 from rewriter.commands._documents.diagnose import DiagnoseDocument
-from rewriter.commands._options import only_artifact, refuse_idle
+from rewriter.commands._options import only_artifact, options_given, refuse_idle
 from rewriter.commands._output import from_here, write_page
 from rewriter.commands._probed_runs import (
     LONGER,
@@ -64,15 +64,12 @@ def _act_artifact(arguments: Arguments, path: str) -> int:
     if is_dump(path):
         refuse_run_options(arguments)
         why = "a dump is diagnosed by its values"
-        refuse_idle({"--text": arguments.text}, why, "Drop it, or name the wrapper itself.")
+        idle = options_given(arguments, "text")
+        refuse_idle(idle, why, "Drop it, or name the wrapper itself.")
         return _act_dump(arguments, Path(path))
-    run_options = {
-        "--expected": arguments.expected,
-        "--against": arguments.against,
-        "--bundle": arguments.bundle,
-    }
+    needs_a_run = options_given(arguments, "expected", "against", "bundle")
     artifact = open_named(arguments, path, kernels=True)
-    if _by_text.is_text_only(arguments, artifact, run_options):
+    if _by_text.is_text_only(arguments, artifact, needs_a_run):
         return _by_text.act(arguments, artifact, "diagnosis")
     require_plain(artifact)
     right = _right(arguments)
@@ -85,7 +82,7 @@ def _act_artifact(arguments: Arguments, path: str) -> int:
     try:
         first = runs.run("values", everything, why)
     except RewriterError as error:
-        if any(run_options.values()):
+        if needs_a_run:
             raise
         return _by_text.instead(arguments, artifact, error, folder, "diagnosis")
     pieces = [first, *_further(runs, first, everything)]
@@ -202,8 +199,9 @@ def _right(arguments: Arguments) -> Right:
     """Read the correct results that the options name, before anything is run."""
     for output in filter(None, (arguments.output, arguments.bundle)):
         files.require_free(Path(output), overwrite=arguments.overwrite)
-    if arguments.weights and arguments.bundle is None:
-        refuse_idle({"--weights": True}, "without --bundle there is no archive to put them into")
+    if arguments.bundle is None:
+        idle = options_given(arguments, "weights")
+        refuse_idle(idle, "without --bundle there is no archive to put them into")
     given_graphs(arguments.graph)
     named = None if arguments.against == EAGER else arguments.against
     dump = None

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -200,11 +200,19 @@ def graph_option(section: Section) -> Any:
     return section.option("--graph PATH", what)
 
 
-def refuse_idle(given: Mapping[str, object], why: str, hint: str = "") -> None:
-    """Raise `RewriterError` if options have values that would change nothing.
+def options_given(arguments: Arguments, *names: str) -> list[str]:
+    """The options that have other values than their defaults; `names` are those of their fields."""
+    known = {field.name: field for field in fields(arguments)}
+    return [
+        known[name].metadata["written"]
+        for name in names
+        if getattr(arguments, name) != known[name].default
+    ]
 
-    `given` are those values by option, `why` the rest of a sentence: `a, b given, but …`.
-    """
-    if idle := [name for name, value in given.items() if value]:
-        hint = hint or f"Drop {'it' if len(idle) == 1 else 'them'}."
-        raise RewriterError("idle-options", f"{', '.join(idle)} given, but {why}", hint=hint)
+
+def refuse_idle(given: Sequence[str], why: str, hint: str = "") -> None:
+    """Raise `RewriterError` if options are `given` that would change nothing; `why` is the rest of
+    a sentence: `a, b given, but …`."""
+    if given:
+        hint = hint or f"Drop {'it' if len(given) == 1 else 'them'}."
+        raise RewriterError("idle-options", f"{', '.join(given)} given, but {why}", hint=hint)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from rewriter.commands._click import Choice, Section
-from rewriter.commands._options import ModelOption, OutputOptions, refuse_idle
+from rewriter.commands._options import ModelOption, OutputOptions, options_given, refuse_idle
 from rewriter.instrumentation.rebuild.types import ROUTES, Route
 
 _PACKAGES = Section("packages (.pt2)")
@@ -40,11 +39,4 @@ class PackageOptions(BuildOptions):
 def refuse_package_options(arguments: BuildOptions, path: Path, *names: str) -> None:
     """Refuse options for packages if the artifact is not a package, all or those of some names."""
     names = names or ("route", "no_rebuild", "no_check", "imports", "models")
-    refuse_options(arguments, names, f"{path} is no package")
-
-
-def refuse_options(arguments: BuildOptions, names: Sequence[str], why: str) -> None:
-    """Refuse options that would do nothing, rather than drop them in silence."""
-    words = {"imports": "import", "models": "model"}
-    options = {n: f"--{words.get(n, n).replace('_', '-')}" for n in names}
-    refuse_idle({option: getattr(arguments, n) for n, option in options.items()}, why)
+    refuse_idle(options_given(arguments, *names), f"{path} is no package")

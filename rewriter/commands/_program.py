@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rewriter.commands import _program_report as report
 from rewriter.commands._documents.program import ProgramRunDocument
-from rewriter.commands._options import RunOptions, refuse_idle
+from rewriter.commands._options import RunOptions, options_given, refuse_idle
 from rewriter.commands._output import emit
 from rewriter.commands._program_report import ProgramRun
 from rewriter.commands._selection import ProbedRunOptions, check_variables, names_probes
@@ -48,11 +48,9 @@ def refuse_options_of_artifacts(
 ) -> None:
     """Refuse options of how an artifact is run, which mean nothing for a program, and the further
     options in `names`. Commands that check launches import what registers their operators."""
-    options = {"imports": "import", "models": "model", "wrappers": "wrapper"}
-    refused = {"args", "constants", "seed", "models", *names}
-    given = {f"--{options.get(name, name)}": getattr(arguments, name) for name in refused}
+    idle = options_given(arguments, "args", "constants", *names, "models", "seed")
     hint = "Drop the option; `rewriter run --wrapper` chooses among the wrappers of a program."
-    refuse_idle(dict(sorted(given.items())), "a program brings its own", hint)
+    refuse_idle(idle, "a program brings its own", hint)
 
 
 def act(arguments: ProbedRunOptions, command: Sequence[str]) -> int:
@@ -73,13 +71,9 @@ def act(arguments: ProbedRunOptions, command: Sequence[str]) -> int:
 
 def print_environment(arguments: ProbedRunOptions, words: Sequence[str]) -> int:
     """Print the variables with which a program is probed that somebody else starts."""
-    given = {
-        "--json": arguments.json,
-        "--blocking": arguments.blocking,
-        "--timeout": arguments.timeout,
-        shlex.join(words): words,
-    }
-    refuse_idle(given, "--print-env starts nothing", "Set the printed variables in its place.")
+    idle = options_given(arguments, "json", "blocking", "timeout")
+    idle += [shlex.join(words)] * bool(words)
+    refuse_idle(idle, "--print-env starts nothing", "Set the printed variables in its place.")
     from rewriter.execution.hook import serve
 
     selection = probes_of(arguments)

@@ -14,7 +14,7 @@ from rewriter.artifact.recognise import program_hint
 from rewriter.artifact.types import Artifact
 from rewriter.commands import _run_text as text
 from rewriter.commands._documents.run import RunDocument
-from rewriter.commands._options import RunOptions, refuse_idle
+from rewriter.commands._options import RunOptions, options_given, refuse_idle
 from rewriter.commands._output import counting, emit, steps, verdict_lines
 from rewriter.commands._selection import ProbedRunOptions, check_variables, selection
 from rewriter.core.errors import RewriterError
@@ -100,12 +100,8 @@ def act(arguments: ProbedRunOptions, path: str) -> int:
     if not is_dump(path):
         replay.require_call(path)
         return _act(arguments, path, open_named(arguments, path), None)
-    given = {
-        "--args": arguments.args,
-        "--model": arguments.models,
-        "--wrapper": arguments.wrappers,
-    }
-    refuse_idle(given, "a recorded call has its own", "Drop the option.")
+    idle = options_given(arguments, "args", "models", "wrappers")
+    refuse_idle(idle, "a recorded call has its own", "Drop the option.")
     recorded = replay.open_call(path)
     return _act(arguments, path, recorded.artifact, recorded)
 

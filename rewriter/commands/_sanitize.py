@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rewriter.artifact.types import Wrapper
 from rewriter.commands import _by_text, _diagnosis_text, _program
-from rewriter.commands._options import only_artifact
+from rewriter.commands._options import only_artifact, options_given
 from rewriter.commands._probed_runs import (
     LONGER,
     PATIENCE,
@@ -59,7 +59,7 @@ def _act_artifact(arguments: Arguments, path: str) -> int:
     checks = chosen(arguments.only)
     _check_guard(arguments.guard)
     artifact = open_named(arguments, path, kernels=True)
-    if _by_text.is_text_only(arguments, artifact, {"--only": arguments.only}):
+    if _by_text.is_text_only(arguments, artifact, options_given(arguments, "only")):
         return _by_text.act(arguments, artifact, "sanitize")
     require_plain(artifact)
     if checks == {"race"}:

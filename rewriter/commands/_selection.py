@@ -4,6 +4,7 @@ refused."""
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from typing import Any
 
 import click
@@ -19,6 +20,7 @@ from rewriter.commands._options import (
     Arguments,
     CheckOptions,
     RunOptions,
+    options_given,
     refuse_idle,
 )
 from rewriter.core.errors import RewriterError
@@ -202,9 +204,9 @@ def selection(
     )
     if is_dormant:
         fixed = set(result.probes) - {*probes.SWITCHED, "inputs", "record"}
-        refuse_idle({f"--probe {x}": x for x in sorted(fixed)}, "it cannot be dormant")
-        given = {"--calls, --first or --every": result.calls, "--keep": result.last}
-        refuse_idle(given, "`rewriter control` says which calls dormant probes record")
+        refuse_idle([f"--probe {x}" for x in sorted(fixed)], "it cannot be dormant")
+        idle = options_given(arguments, "calls", "first", "every", "last")
+        refuse_idle(idle, "`rewriter control` says which calls dormant probes record")
     return result
 
 
@@ -257,26 +259,11 @@ def nothing_recorded(
 
 def _refuse_idle_options(arguments: ProbeOptions) -> None:
     """Refuse filters without a probe, rather than ignore them."""
-    given = {
-        "--kernels": arguments.kernels,
-        "--launches": arguments.launches,
-        "--when": arguments.when,
-        "--args": arguments.which,
-        "--values": arguments.values,
-        "--roles": arguments.roles,
-        "--tensors": arguments.tensors,
-        "--calls": arguments.calls,
-        "--first": arguments.first,
-        "--every": arguments.every,
-        "--keep": arguments.last,
-        "--max-bytes": arguments.max_bytes,
-        "--allow": arguments.allow,
-        "--stop": arguments.stop,
-        "--on": arguments.on,
-        "--dormant": arguments.dormant,
-        "--format": arguments.format != "text",
-    }
-    if idle := [name for name, value in given.items() if value not in (None, False, ())]:
+    names = [
+        x.name for x in fields(ProbeOptions) if x.name not in ("words", "probe", "level", "which")
+    ]
+    idle = options_given(arguments, *names) + ["--args"] * bool(arguments.which)
+    if idle:
         raise RewriterError(
             "no-probes",
             f"{', '.join(idle)} given, but no probe",

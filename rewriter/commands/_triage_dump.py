@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from rewriter.commands._documents.triage import ArtifactTriageDocument
-from rewriter.commands._options import RunOptions, refuse_idle
+from rewriter.commands._options import RunOptions, options_given, refuse_idle
 from rewriter.commands._output import emit, from_here, verdict_lines
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import say
@@ -18,13 +18,8 @@ from rewriter.execution.conclusion import Conclusion, read_conclusion, without_c
 
 
 def act(arguments: RunOptions, path: str) -> int:
-    given = {
-        "--args": arguments.args,
-        "--dump": arguments.dump,
-        "--timeout": arguments.timeout,
-        "--overwrite": arguments.overwrite,
-    }
-    refuse_idle(given, "a dump is only read")
+    idle = options_given(arguments, "args", "dump", "timeout", "overwrite")
+    refuse_idle(idle, "a dump is only read")
     opened = open_dump(path)
     known = read_conclusion(opened.home)
     conclusion = known or without_conclusion(opened.home)

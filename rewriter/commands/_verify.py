@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rewriter.commands import _program
 from rewriter.commands import _program_report as report
 from rewriter.commands._documents.verify import VerifyDocument
-from rewriter.commands._options import RunOptions, only_artifact, refuse_idle
+from rewriter.commands._options import RunOptions, only_artifact, options_given, refuse_idle
 from rewriter.commands._output import counting, emit, from_here, steps, verdict_lines
 from rewriter.commands._program_report import ProgramRun
 from rewriter.commands._run import open_plain, request_of
@@ -95,8 +95,8 @@ def _act_program(arguments: Arguments, command: Sequence[str]) -> int:
 
 def refuse_run_options(arguments: RunOptions) -> None:
     """Refuse options of a run: a dump is only read."""
-    given = {"--args": arguments.args, "--dump": arguments.dump, "--wrapper": arguments.wrappers}
-    refuse_idle(given, "nothing is run: the dump has it all", "Drop the option.")
+    idle = options_given(arguments, "args", "dump", "wrappers")
+    refuse_idle(idle, "nothing is run: the dump has it all", "Drop the option.")
 
 
 def _selection(arguments: Arguments) -> Selection:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rewriter.commands._click import Choice, Section, argument, command
-from rewriter.commands._options import JsonOption, Value, refuse_idle
+from rewriter.commands._options import JsonOption, Value, options_given, refuse_idle
 from rewriter.commands._output import emit, from_here
 from rewriter.core.errors import OK, RewriterError
 from rewriter.core.terminal import message, say
@@ -46,6 +46,9 @@ class _Settings(Value):
         "how much each process may write to the dump; with --keep the oldest calls are replaced",
     )
     quiet: bool = _RECORDED.flag("--quiet", "print nothing, only write the dump")
+
+
+_NAMES = [field.name for field in fields(_Settings)]
 
 
 class Arguments(_Settings, JsonOption):
@@ -122,15 +125,9 @@ def _dump(arguments: Arguments) -> int:
 
 
 def _settings(arguments: _Settings) -> dict[str, Any]:
-    return {field.name: getattr(arguments, field.name) for field in fields(_Settings)}
+    return {name: getattr(arguments, name) for name in _NAMES}
 
 
 def _refuse_idle(arguments: Arguments, *, but: str = "") -> None:
-    names = {"until": "--for"}
-    given = {
-        names.get(name, f"--{name.replace('_', '-')}"): value
-        for name, value in _settings(arguments).items()
-        if name != but
-    }
-    given["PROBES"] = arguments.probes
-    refuse_idle(given, f"`{arguments.action}` takes no more", "They belong to `set`.")
+    idle = options_given(arguments, *(name for name in _NAMES if name != but), "probes")
+    refuse_idle(idle, f"`{arguments.action}` takes no more", "They belong to `set`.")

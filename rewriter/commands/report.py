@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from rewriter.commands._click import Choice, Section, argument, command
-from rewriter.commands._options import OUTPUT, JsonOption, refuse_idle
+from rewriter.commands._options import OUTPUT, JsonOption, options_given, refuse_idle
 from rewriter.commands._output import emit, write_page
 from rewriter.core import files, json_text
 from rewriter.core.errors import DIFFERS, OK, RewriterError
@@ -80,7 +80,8 @@ def act(arguments: Arguments) -> int:
             hint="Name a file with -o.",
         )
     if to_stdout or ((arguments.json or arguments.trend) and not arguments.output):
-        refuse_idle({"--open": arguments.open}, "no page is written", "Name a file with -o.")
+        idle = options_given(arguments, "open")
+        refuse_idle(idle, "no page is written", "Name a file with -o.")
     suffix = Path(arguments.output or "").suffix
     if suffix not in (*_PAGE, *_DATA):
         raise RewriterError(
@@ -134,9 +135,8 @@ def _write_data(arguments: Arguments, dump: Dump, output: Path) -> int:
     from rewriter.dump import timing
     from rewriter.report import launch_log, model, sources, table
 
-    page_alone = ("artifact", "no_histograms", "trend", "json", "open")
-    given = {f"--{name.replace('_', '-')}": getattr(arguments, name) for name in page_alone}
-    refuse_idle(given, f"{output} is no page", "Drop the option.")
+    idle = options_given(arguments, "artifact", "no_histograms", "trend", "json", "open")
+    refuse_idle(idle, f"{output} is no page", "Drop the option.")
     files.require_free(output, overwrite=arguments.overwrite)
     runs = model.named(dump, arguments.runs)
     if output.suffix == ".json":

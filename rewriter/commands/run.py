@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from rewriter.commands._click import command
-from rewriter.commands._options import ARTIFACT, RUN, programs_argument, refuse_idle
+from rewriter.commands._options import (
+    ARTIFACT,
+    RUN,
+    options_given,
+    programs_argument,
+    refuse_idle,
+)
 from rewriter.commands._selection import ProbedRunOptions
 
 
@@ -73,5 +79,6 @@ def act(arguments: Arguments) -> int:
         program.require(())
     if len(words) > 1:
         raise _program.no_program(words)
-    refuse_idle({"--dormant": arguments.dormant}, "an artifact is called once, with the probes on")
+    idle = options_given(arguments, "dormant")
+    refuse_idle(idle, "an artifact is called once, with the probes on")
     return _run.act(arguments, words[0])

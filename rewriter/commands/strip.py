@@ -8,7 +8,14 @@ from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact
 from rewriter.commands._click import argument, command
 from rewriter.commands._deliver import Delivered, among_others, deliver, require_target
-from rewriter.commands._options import ARTIFACT, OUTPUT, OutputOptions, output_option, refuse_idle
+from rewriter.commands._options import (
+    ARTIFACT,
+    OUTPUT,
+    OutputOptions,
+    options_given,
+    output_option,
+    refuse_idle,
+)
 from rewriter.commands._output import emit
 from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK
@@ -99,14 +106,8 @@ def _check_probes(arguments: Arguments, artifact: Artifact) -> int:
     """Say of each wrapper whether its probes are what `instrument` writes."""
     from rewriter.instrumentation import probe_check
 
-    given = {
-        "-o": arguments.output,
-        "--in-place": arguments.in_place,
-        "--diff": arguments.diff,
-        "--check": arguments.check,
-        "--overwrite": arguments.overwrite,
-    }
-    refuse_idle(given, "--check-probes writes nothing")
+    idle = options_given(arguments, "output", "in_place", "diff", "check", "overwrite")
+    refuse_idle(idle, "--check-probes writes nothing")
 
     artifact.require_sound()
     checks = [(wrapper.name, probe_check.check(wrapper)) for wrapper in artifact.wrappers]

@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from rewriter.artifact.opening import open_artifact
@@ -111,7 +111,6 @@ def _act(
 ) -> int:
     chosen = selection(arguments, environment=artifact.only.probes is None)
     check_variables(chosen)
-    command = command_to_repeat(arguments)
     blocking = blocking_environment() if arguments.blocking else {}
     request = replace(
         request_of(arguments, artifact),
@@ -119,22 +118,22 @@ def _act(
         recorded=recorded,
         interpret=arguments.interpret,
         environment={**blocking, **(SILENT if arguments.quiet else {})},
-        command=command,
+        command=command_to_repeat(arguments),
         output=HostOutput(quiet=arguments.json),
         report=steps(),
     )
     with _progress(artifact, chosen) as progress:
         ran = run_wrapper(replace(request, progress=progress))
-    done = conclude(arguments, path, ran, chosen, is_plain=artifact.only.probes is None)
+    done = _concluded(arguments, path, ran, chosen, is_plain=artifact.only.probes is None)
     if arguments.interpret and ran.launches:
         message(
             "note: Triton's interpreter ran the kernels, with blocks that were chosen here: what "
             "the compiler does to them is not seen"
         )
     if arguments.json:
-        emit(done.document(ran, command))
+        emit(done)
     else:
-        text.show(ran)
+        text.show(done)
         if recorded is not None:
             text.show_replay(ran, recorded)
         if ran.crashed:
@@ -143,10 +142,10 @@ def _act(
                 if request.is_probed
                 else again(arguments, path, "--probe names,sync", blocking=False)
             )
-            message(*text.crash(ran, done.verdicts, hint))
+            message(*text.crash(done, hint))
         for verdict, command_line in zip(done.verdicts, done.following, strict=True):
             say(*verdict_lines(verdict, command_line))
-        text.tell(ran, command, done.trace)
+        text.tell(done)
     return ran.code
 
 
@@ -160,34 +159,14 @@ def command_to_repeat(arguments: RunOptions) -> str:
     return f"{arguments.command_line}{overwrite}"
 
 
-@dataclass(frozen=True)
-class Concluded:
-    """The verdicts of a run, the command that each suggests, and the file of its times, if any."""
-
-    verdicts: tuple[Verdict, ...]
-    following: list[str]
-    trace: Path | None
-
-    def document(self, ran: RunResult, command: str) -> RunDocument:
-        """What `--json` prints; `command` repeats the run."""
-        return RunDocument(
-            result=ran,
-            command=command,
-            verdicts=self.verdicts,
-            next=next(iter(self.following), ""),
-            times=timing.table(ran.dump) if self.trace and ran.dump else (),
-            trace=self.trace,
-        )
-
-
-def conclude(
+def _concluded(
     arguments: ProbedRunOptions,
     path: str,
     ran: RunResult,
     chosen: Selection | None,
     *,
-    is_plain: bool = True,
-) -> Concluded:
+    is_plain: bool,
+) -> RunDocument:
     """Make the verdicts of a run, and add to its dump what `report` needs to make them again. If
     the wrapper had probes already (not `is_plain`), no command with other probes is suggested."""
     verdicts = judge(ran, blocking=arguments.blocking)
@@ -195,8 +174,13 @@ def conclude(
     template = again(arguments, path, OPTIONS, blocking=arguments.blocking) if is_plain else ""
     if ran.dump is not None:
         write_conclusion(ran.dump, Conclusion(ran.ended, arguments.blocking, template))
-    following = [next_command(template, verdict, chosen) for verdict in verdicts]
-    return Concluded(verdicts, following, trace)
+    return RunDocument(
+        result=ran,
+        command=command_to_repeat(arguments),
+        verdicts=verdicts,
+        following=tuple(next_command(template, verdict, chosen) for verdict in verdicts),
+        trace=trace,
+    )
 
 
 def judge(ran: RunResult, *, blocking: bool) -> tuple[Verdict, ...]:

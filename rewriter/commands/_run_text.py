@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from rewriter.commands._documents.run import RunDocument
 from rewriter.commands._output import finite_style, from_here
-from rewriter.core.documents import Count, LineIfKnown, Row
-from rewriter.core.printed import printed
 from rewriter.core.terminal import message, say, table
 from rewriter.core.types import Json
-from rewriter.diagnosis.verdict import Verdict, lacks_operator
+from rewriter.diagnosis.verdict import lacks_operator
 from rewriter.dump import timing
 from rewriter.execution.replay import RecordedCall
 from rewriter.execution.run_result import Replayed, RunResult
-from rewriter.locate.types import Launch
 
 
-def show(ran: RunResult) -> None:
+def show(done: RunDocument) -> None:
+    ran = done.result
     # The table of times lists the launches, too.
-    if (rows := list(_rows(ran))) and (not ran.is_timed or any(row[3] for row in rows)):
+    if (rows := list(_rows(done))) and (not ran.is_timed or any(row[3] for row in rows)):
         head = ["#", "kernel", "runs", "writes", "type", "min", "max", "mean", "std", "nan", "inf"]
         say(*table([head, *rows], finite_style))
     if ran.dump is not None and ran.is_timed:
-        say(*table(timing.lines(timing.table(ran.dump))))
+        say(*table(timing.lines(done.times)))
     for index, output in enumerate(ran.outputs):
         what = (
             f"{output['dtype']}{output['shape']} {output['device']} sha256 {output['sha256'][:16]}"
@@ -66,7 +64,8 @@ def replay_line(call: str, states: Sequence[Replayed]) -> str:
     return line + (f"; not recorded: {', '.join(unknown)}" if unknown else "")
 
 
-def tell(ran: RunResult, command: str, trace: Path | None) -> None:
+def tell(done: RunDocument) -> None:
+    ran, trace = done.result, done.trace
     if ran.inputs == "random" and ran.launches:
         message(
             "note: the inputs were random, those of the wrapper's own get_args(): what is found "
@@ -83,15 +82,15 @@ def tell(ran: RunResult, command: str, trace: Path | None) -> None:
     if trace is not None:
         message(f"trace for Perfetto or chrome://tracing: {from_here(trace)}")
     ended = "stopped" if ran.ended.stopped or ran.by_probe else "crashed" if ran.crashed else "ran"
-    message(f"{ended} in {ran.seconds:.1f} s; to repeat: {command}")
+    message(f"{ended} in {ran.seconds:.1f} s; to repeat: {done.command}")
 
 
-def crash(ran: RunResult, verdicts: Sequence[Verdict], probed: str) -> list[str]:
+def crash(done: RunDocument, probed: str) -> list[str]:
     """The text about a crash, besides the verdicts; `probed` is a command that would get one."""
-    ended = ran.ended
+    ran, ended = done.result, done.result.ended
     how = "was stopped" if ended.interrupted else "did not end" if ended.timed_out else "crashed"
     lines = [f"{ran.path}: the wrapper {how}: {ended}"]
-    if not verdicts:
+    if not done.verdicts:
         hint = f"To learn at which launch: {probed}" if probed else "No probed launch had begun."
         lines.append(f"  {hint}")
     if lacks_operator(ended.message):
@@ -99,10 +98,10 @@ def crash(ran: RunResult, verdicts: Sequence[Verdict], probed: str) -> list[str]
     return lines
 
 
-def _rows(ran: RunResult) -> Iterator[list[str]]:
+def _rows(done: RunDocument) -> Iterator[list[str]]:
     from rewriter.runtime.text import number, short_dtype
 
-    for launch, runs, outputs in by_launch(ran):
+    for launch, runs, outputs in done.launches:
         first = [str(launch.index), launch.kernel, str(runs)]
         for row in outputs or [{}]:
             cells = [""] * 8
@@ -122,34 +121,3 @@ def _statistics(row: Json, number: Callable[[Any], str]) -> list[str]:
         str(row["nan"]),
         str(row["inf"]),
     ]
-
-
-@printed("launch.index launch.kernel launch.kind line runs writes")
-class RanLaunch(NamedTuple):
-    """A launch that ran, how often, and the rows of what its last run wrote."""
-
-    launch: Launch
-    runs: Count
-    writes: list[Row]
-
-    @property
-    def line(self) -> LineIfKnown:
-        return self.launch.line
-
-
-def by_launch(ran: RunResult) -> Iterator[RanLaunch]:
-    """Each launch that ran."""
-    seen: dict[int, dict[int, list[Json]]] = {}
-    for row in ran.events:
-        if "launch" not in row:
-            continue  # the inputs of the call
-        seen.setdefault(row["launch"], {}).setdefault(row.get("iteration", 0), []).append(row)
-    for launch in ran.launches:
-        if runs := seen.get(launch.index):
-            last = runs[max(runs)]
-            written = [
-                row
-                for row in last
-                if row["phase"] == "after" and row.get("role") != "in" and "dtype" in row
-            ]
-            yield RanLaunch(launch, len(runs), written)

@@ -23,10 +23,11 @@ UNPROBED = (
 
 
 class Steps:
-    """Prints each step as it is done."""
+    """Prints each step as it is done; on standard error, if the result is `json`."""
 
-    def __init__(self, *, quiet: bool) -> None:
-        self._say: Callable[[str], None] = message if quiet else say
+    def __init__(self, *, json: bool) -> None:
+        self.json = json
+        self._say: Callable[[str], None] = message if json else say
         self.done: list[TriageStep] = []
 
     def add(self, name: str, ended: ExitStatus | None, seconds: float, note: str = "") -> bool:
@@ -51,30 +52,27 @@ class Steps:
         """Whether any run crashed."""
         return any(step.crashed for step in self.done)
 
+    def interrupted(self) -> int:
+        """End a triage that was interrupted before a run had probes."""
+        self._emit_nothing()
+        message(
+            "interrupted before a run had probes; for what hangs, --timeout SECONDS ends each run, "
+            "and the last one names the launch"
+        )
+        return INTERRUPTED
+
+    def nothing(self) -> int:
+        """End a triage in which nothing crashed."""
+        self._emit_nothing()
+        if not self.json:
+            say(f"it ran; nothing crashed in {counted(len(self.done), 'run')}")
+        return OK
+
+    def _emit_nothing(self) -> None:
+        if self.json:
+            emit(EmptyTriageDocument(steps=tuple(self.done)))
+
 
 def probes_for_crash() -> list[str]:
     """The probes that find the launch that crashes."""
     return [name for name in ("names", "sync", "inputs") if name in probes.registry()]
-
-
-def interrupted(taken: Steps, *, json: bool) -> int:
-    """Ends a triage that was interrupted before a run had probes."""
-    _emit_nothing(taken, json=json)
-    message(
-        "interrupted before a run had probes; for what hangs, --timeout SECONDS ends each run, and "
-        "the last one names the launch"
-    )
-    return INTERRUPTED
-
-
-def nothing(taken: Steps, *, json: bool) -> int:
-    """Ends a triage in which nothing crashed."""
-    _emit_nothing(taken, json=json)
-    if not json:
-        say(f"it ran; nothing crashed in {counted(len(taken.done), 'run')}")
-    return OK
-
-
-def _emit_nothing(taken: Steps, *, json: bool) -> None:
-    if json:
-        emit(EmptyTriageDocument(steps=tuple(taken.done)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from rewriter.commands import _triage
 from rewriter.commands._documents.triage import ArtifactTriageDocument
@@ -22,24 +23,15 @@ from rewriter.execution.runner import SILENT, RunRequest, blocking_environment, 
 from rewriter.instrumentation.select import select
 
 
-@dataclass(frozen=True)
-class _Triaged:
-    """The run with probes, its verdicts, and the commands that find out more."""
-
-    result: RunResult
-    verdicts: tuple[Verdict, ...]
-    following: tuple[str, ...]
-
-
 def act(arguments: RunOptions, path: str) -> int:
     artifact = open_plain(arguments, path)
     wrapper = artifact.only
     request = request_of(arguments, artifact)
-    taken = Steps(quiet=arguments.json)
+    taken = Steps(json=arguments.json)
     plain = _run(replace(request, dump=None))
     crashed = taken.add(_triage.AS_IT_IS, _end(plain), plain.seconds)
     if plain.ended.interrupted:
-        return _triage.interrupted(taken, json=arguments.json)
+        return taken.interrupted()
     blocking = False
     if wrapper.devices:
         waiting = replace(
@@ -48,21 +40,28 @@ def act(arguments: RunOptions, path: str) -> int:
         waited = _run(waiting)
         blocking = taken.add(_triage.WAITING, _end(waited), waited.seconds)
         if waited.ended.interrupted:
-            return _triage.interrupted(taken, json=arguments.json)
+            return taken.interrupted()
     else:
         taken.say(f"   left out: {_triage.WAITING} (no launch is on a GPU)")
     if not crashed and not blocking:
-        return _triage.nothing(taken, json=arguments.json)
+        return taken.nothing()
     result, verdicts = _probed(request, taken, blocking=blocking)
     template = again(arguments, path, OPTIONS, blocking=blocking)
     if result.dump is not None:
         write_conclusion(result.dump, Conclusion(result.ended, blocking, template))
-    following = tuple(next_command(template, verdict) for verdict in verdicts)
-    triaged = _Triaged(result, verdicts, following)
+    following = [next_command(template, verdict) for verdict in verdicts]
     if arguments.json:
-        _emit(str(artifact.path), taken, triaged)
+        document = ArtifactTriageDocument(
+            artifact=str(artifact.path),
+            steps=tuple(taken.done),
+            verdicts=verdicts,
+            next=next(iter(following), ""),
+            unexpected=result.unexpected,
+            dump=None if result.dump is None else str(result.dump),
+        )
+        emit(document)
     else:
-        _tell(triaged)
+        _tell(result, verdicts, following)
     if arguments.args is None:
         message("note: the inputs are those of the wrapper's own get_args(), which are random.")
     if result.dump is not None:
@@ -104,25 +103,10 @@ def _end(result: RunResult) -> ExitStatus | None:
     return result.ended if result.crashed else None
 
 
-def _emit(artifact: str, taken: Steps, triaged: _Triaged) -> None:
-    result = triaged.result
-    emit(
-        ArtifactTriageDocument(
-            artifact=artifact,
-            steps=tuple(taken.done),
-            verdicts=triaged.verdicts,
-            next=next(iter(triaged.following), ""),
-            unexpected=result.unexpected,
-            dump=None if result.dump is None else str(result.dump),
-        )
-    )
-
-
-def _tell(triaged: _Triaged) -> None:
-    result, verdicts = triaged.result, triaged.verdicts
+def _tell(result: RunResult, verdicts: Sequence[Verdict], following: Sequence[str]) -> None:
     for row in result.unexpected:
         say(f"unexpected input {row.get('arg', '')}: {row['unexpected']}")
-    for verdict, command in zip(verdicts, triaged.following, strict=True):
+    for verdict, command in zip(verdicts, following, strict=True):
         say(*verdict_lines(verdict, command))
     if not result.crashed:
         say(_triage.UNPROBED.format("`rewriter run`"))

@@ -38,11 +38,11 @@ _NOT_CAPTURED = ("capturing", "during capture", "not allocated in pool")
 def act(arguments: RunOptions, command: Sequence[str]) -> int:
     _program.refuse_options_of_artifacts(arguments, ["imports", "wrappers"])
     program.require(command)
-    taken = Steps(quiet=arguments.json)
+    taken = Steps(json=arguments.json)
     given = StandardInput()
     plain = _start(arguments, command, given, taken, _triage.AS_IT_IS, {})
     if plain is not None and plain.interrupted:
-        return _triage.interrupted(taken, json=arguments.json)
+        return taken.interrupted()
     blocking = None
     if not any(device.exists() for device in _GPUS):
         taken.say(f"   left out: {_triage.WAITING} (there is no GPU here)")
@@ -50,9 +50,9 @@ def act(arguments: RunOptions, command: Sequence[str]) -> int:
         added = blocking_environment()
         blocking = _start(arguments, command, given, taken, _triage.WAITING, added)
         if blocking is not None and blocking.interrupted:
-            return _triage.interrupted(taken, json=arguments.json)
+            return taken.interrupted()
     if plain is None and blocking is None:
-        return _triage.nothing(taken, json=arguments.json)
+        return taken.nothing()
     waits = blocking is not None
     if blocking is not None and _is_not_captured(blocking):
         # A CUDA graph cannot be captured in blocking mode. Its marks show the launch anyway.

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from rewriter.commands._run_text import RanLaunch, by_launch
-from rewriter.core.documents import Document
+from rewriter.core.documents import Count, Document, LineIfKnown, Row
 from rewriter.core.printed import printed
+from rewriter.core.types import Json
 from rewriter.diagnosis.verdict import Verdict
+from rewriter.dump import timing
 from rewriter.dump.timing import Timed
 from rewriter.execution.run_result import RunResult
+from rewriter.locate.types import Launch
+
+
+@printed("launch.index launch.kernel launch.kind line runs writes")
+class RanLaunch(NamedTuple):
+    """A launch that ran, how often, and the rows of what its last run wrote."""
+
+    launch: Launch
+    runs: Count
+    writes: list[Row]
+
+    @property
+    def line(self) -> LineIfKnown:
+        return self.launch.line
 
 
 @printed(
@@ -25,9 +42,16 @@ class RunDocument(Document, frozen=True, kw_only=True, tag="rewriter.run"):
     result: RunResult
     command: str
     verdicts: tuple[Verdict, ...]
-    next: str
-    times: tuple[Timed, ...]
+    following: tuple[str, ...]  # for each verdict
     trace: Path | None
+
+    @property
+    def next(self) -> str:
+        return next(iter(self.following), "")
+
+    @property
+    def times(self) -> tuple[Timed, ...]:
+        return timing.table(self.result.dump) if self.trace and self.result.dump else ()
 
     @property
     def verdict(self) -> Verdict | None:
@@ -35,4 +59,22 @@ class RunDocument(Document, frozen=True, kw_only=True, tag="rewriter.run"):
 
     @property
     def launches(self) -> tuple[RanLaunch, ...]:
-        return tuple(by_launch(self.result))
+        return tuple(_by_launch(self.result))
+
+
+def _by_launch(ran: RunResult) -> Iterator[RanLaunch]:
+    """Each launch that ran."""
+    seen: dict[int, dict[int, list[Json]]] = {}
+    for row in ran.events:
+        if "launch" not in row:
+            continue  # the inputs of the call
+        seen.setdefault(row["launch"], {}).setdefault(row.get("iteration", 0), []).append(row)
+    for launch in ran.launches:
+        if runs := seen.get(launch.index):
+            last = runs[max(runs)]
+            written = [
+                row
+                for row in last
+                if row["phase"] == "after" and row.get("role") != "in" and "dtype" in row
+            ]
+            yield RanLaunch(launch, len(runs), written)

@@ -21,6 +21,7 @@ from rewriter.commands._probed_runs import (
     LONGER,
     PATIENCE,
     ArtifactSubject,
+    How,
     ProbedRun,
     ProgramSubject,
     Runs,
@@ -126,7 +127,7 @@ def _act_program(arguments: Arguments, command: Sequence[str]) -> int:
         why += "; and its compiled functions as plain Python, too"
         environment = {EAGER_CALLS: str(_COMPARED)}
     with _checks_imported_meanwhile():
-        second = runs.run("values", everything, why, environment=environment)
+        second = runs.run("values", everything, why, How(environment=environment))
     further = [second, *_further(runs, second, everything)]
     pieces = [replace(run, known_before=not arguments.calls) for run in further]
     return _conclude(arguments, runs, [first, *pieces], everything, right)
@@ -248,7 +249,7 @@ def _conclude(
     if any(verdict.asynchronous for verdict in first.crashes):
         waiting = select("names,sync,inputs", kernels=selection.kernels)
         why = "which launch the device faults in: each is waited for"
-        waited = runs.run("crash", waiting, why, blocking=True)
+        waited = runs.run("crash", waiting, why, How(blocking=True))
         if waited.ended.code != 0:
             first = waited
     guarded: ProbedRun | None = None
@@ -275,7 +276,7 @@ def _guarded(arguments: Arguments, runs: Runs, crashed: ProbedRun) -> ProbedRun:
     limit = PATIENCE + LONGER * crashed.seconds
     # Bands of finite numbers: a kernel that reads a NaN there may store it again, which goes
     # unnoticed.
-    return runs.run("bounds", selection, why, environment={VARIABLE: "1"}, timeout=limit)
+    return runs.run("bounds", selection, why, How(environment={VARIABLE: "1"}, timeout=limit))
 
 
 def _report(

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from types import MappingProxyType
+from typing import NamedTuple
 
 from rewriter.artifact.types import Artifact
 from rewriter.commands import _program, _program_report
@@ -33,7 +34,6 @@ from rewriter.instrumentation.types import Selection
 
 _TUNED = "tuned.json"
 _LEAST_VALUES, _USUAL_VALUES = 256 << 20, 4 << 30  # bytes
-_NOTHING: Mapping[str, str] = {}
 
 # The time limit of a run whose memory may be damaged: so many times that of another run, plus
 # seconds.
@@ -102,54 +102,34 @@ def values_limit(folder: Path) -> int:
     return max(_LEAST_VALUES, min(_USUAL_VALUES, shutil.disk_usage(folder).free // 2))
 
 
-class Subject(Protocol):
-    """What is run: an artifact or a program."""
+class How(NamedTuple):
+    """How a run differs from others: `environment` is added to that of the process, `timeout` is
+    the time limit if the user gave none."""
 
-    def run(
-        self,
-        selection: Selection,
-        dump: Path,
-        *,
-        blocking: bool = False,
-        environment: Mapping[str, str] = _NOTHING,
-        timeout: float | None = None,
-    ) -> ProbedRun:
-        """Run it once with probes; `environment` is added to that of the process. `timeout` is the
-        time limit if the user gave none."""
-        ...
+    blocking: bool = False
+    environment: Mapping[str, str] = MappingProxyType({})
+    timeout: float | None = None
+
+
+_USUAL = How()
 
 
 @dataclass
 class Runs:
     """Runs a subject, announces each run with its reason, and keeps a list of the runs."""
 
-    subject: Subject
+    subject: ArtifactSubject | ProgramSubject
     folder: Path
     most: int
     done: list[DiagnosisStep] = field(default_factory=list)
 
-    def run(
-        self,
-        name: str,
-        selection: Selection,
-        why: str,
-        *,
-        blocking: bool = False,
-        environment: Mapping[str, str] = _NOTHING,
-        timeout: float | None = None,
-    ) -> ProbedRun:
+    def run(self, name: str, selection: Selection, why: str, how: How = _USUAL) -> ProbedRun:
         number = len(self.done) + 1
         if number == 1:
             (self.folder / _TUNED).unlink(missing_ok=True)  # from an earlier diagnosis
         message(f"run {number} of at most {max(number, self.most)}: {why}")
         started = time.perf_counter()
-        ran = self.subject.run(
-            selection,
-            self.folder / name,
-            blocking=blocking,
-            environment=environment,
-            timeout=timeout,
-        )
+        ran = self.subject.run(selection, self.folder / name, how)
         seconds = time.perf_counter() - started
         outcome = "ran to its end" if ran.ended.code == 0 else str(ran.ended)
         dump = "" if ran.dump is None else str(ran.dump)
@@ -166,37 +146,24 @@ class ArtifactSubject:
     path: str
     artifact: Artifact
 
-    def run(
-        self,
-        selection: Selection,
-        dump: Path,
-        *,
-        blocking: bool = False,
-        environment: Mapping[str, str] = _NOTHING,
-        timeout: float | None = None,
-    ) -> ProbedRun:
-        template = again(self.arguments, self.path, OPTIONS, blocking=blocking)
+    def run(self, selection: Selection, dump: Path, how: How) -> ProbedRun:
+        """Run it once with probes."""
+        blocking = blocking_environment() if how.blocking else {}
         request = replace(
             request_of(self.arguments, self.artifact),
             selection=selection,
             dump=dump,
             overwrite=True,
-            timeout=self.arguments.timeout or timeout,
+            timeout=self.arguments.timeout or how.timeout,
             tuned=dump.parent / _TUNED,
-            environment={
-                **SILENT,
-                **(blocking_environment() if blocking else {}),
-                **environment,
-            },
+            environment={**SILENT, **blocking, **how.environment},
             output=HostOutput(quiet=True),
             report=steps(),
         )
-        result = run_wrapper(request)
-        recorded = result.dump if result.dump is not None and is_recorded(result.dump) else None
-        if recorded is not None:
-            write_conclusion(recorded, Conclusion(result.ended, blocking, template))
-        is_random = result.inputs == "random"
-        return ProbedRun(result.ended, recorded, blocking, is_random, result.seconds, template)
+        ran = run_wrapper(request)
+        template = again(self.arguments, self.path, OPTIONS, blocking=how.blocking)
+        probed = _probed(ran.ended, ran.dump, how, ran.seconds, template)
+        return replace(probed, is_random=ran.inputs == "random")
 
 
 @dataclass
@@ -207,31 +174,30 @@ class ProgramSubject:
     command: Sequence[str]
     stdin: StandardInput = field(default_factory=StandardInput)
 
-    def run(
-        self,
-        selection: Selection,
-        dump: Path,
-        *,
-        blocking: bool = False,
-        environment: Mapping[str, str] = _NOTHING,
-        timeout: float | None = None,
-    ) -> ProbedRun:
+    def run(self, selection: Selection, dump: Path, how: How) -> ProbedRun:
+        """Run it once with probes in the wrappers that it loads."""
         request = replace(
             _program.request_of(self.arguments, self.command, selection),
             dump=str(dump),
             overwrite=True,
-            timeout=self.arguments.timeout or timeout,
-            blocking=blocking,
+            timeout=self.arguments.timeout or how.timeout,
+            blocking=how.blocking,
             stdin=self.stdin,
-            environment=environment,
+            environment=how.environment,
             hears=True,
         )
         started = time.perf_counter()
         ran = run(request, message)
         seconds = time.perf_counter() - started
         _program_report.warn(ran)
-        recorded = ran.dump if ran.dump is not None and is_recorded(ran.dump) else None
-        again = _program_report.template(request)
-        if recorded is not None:
-            write_conclusion(recorded, Conclusion(ran.ended, blocking, again))
-        return ProbedRun(ran.ended, recorded, blocking, False, seconds, again)
+        return _probed(ran.ended, ran.dump, how, seconds, _program_report.template(request))
+
+
+def _probed(
+    ended: ExitStatus, dump: Path | None, how: How, seconds: float, template: str
+) -> ProbedRun:
+    """A run with what it recorded, if anything; its dump says how it ended."""
+    recorded = dump if dump is not None and is_recorded(dump) else None
+    if recorded is not None:
+        write_conclusion(recorded, Conclusion(ended, how.blocking, template))
+    return ProbedRun(ended, recorded, how.blocking, seconds=seconds, template=template)

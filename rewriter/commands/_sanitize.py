@@ -18,6 +18,7 @@ from rewriter.commands._probed_runs import (
     LONGER,
     PATIENCE,
     ArtifactSubject,
+    How,
     ProbedRun,
     ProgramSubject,
     Runs,
@@ -150,7 +151,8 @@ class _Session:
         environment = {VARIABLE: filling}
         if self.arguments.guard:
             environment["REWRITER_GUARD"] = str(parse_bytes(self.arguments.guard))
-        return self.runs.run(name, selection, why, environment=environment, timeout=timeout)
+        how = How(environment=environment, timeout=timeout)
+        return self.runs.run(name, selection, why, how)
 
     @property
     def has_findings(self) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from rewriter.commands import _probed_runs, _program_report
 from rewriter.commands._options import RunOptions
-from rewriter.commands._probed_runs import ProgramSubject
+from rewriter.commands._probed_runs import How, ProgramSubject
 from rewriter.core.exit_status import ExitStatus
 from rewriter.execution.hook.run import HookedRun
 from rewriter.instrumentation.select import select
@@ -40,9 +40,8 @@ def test_each_run_probes_what_the_user_chose(
     monkeypatch.setattr(_program_report, "warn", lambda run: None)
     subject = ProgramSubject(RunOptions(wrappers=wanted, timeout=limit), ["python", "train.py"])
     for number in range(2):
-        ran = subject.run(
-            select("hash"), tmp_path / str(number), environment={"A": "b"}, timeout=5.0
-        )
+        how = How(environment={"A": "b"}, timeout=5.0)
+        ran = subject.run(select("hash"), tmp_path / str(number), how)
         assert ran.dump is None
         assert ran.template.startswith("rewriter run --wrapper ")
     assert [one.globs for one in asked] == [expected] * 2

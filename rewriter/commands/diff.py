@@ -41,8 +41,7 @@ def act(arguments: Arguments) -> int:
         text = "".join(_unified(difference)) if arguments.unified else UNSET
         emit(DiffDocument(difference=difference, unified=text))
     else:
-        for line in lines(difference, everything=arguments.all):
-            say(line.text, style=line.style)
+        say(*lines(difference, everything=arguments.all))
         if arguments.unified:
             say_text("".join(_unified(difference)), text_diff.style)
     return DIFFERS if difference.verdict in ("unverified", "different") else OK

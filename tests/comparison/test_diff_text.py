@@ -47,6 +47,17 @@ def test_line_ends_are_said_once(
     assert (wrapper.launches, wrapper.kernels, wrapper.lines, wrapper.names) == ((), (), (), ())
 
 
+def test_a_kernel_that_differs_is_coloured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "output_code.py"
+    path.write_bytes(get(MLP).data.replace(b"tmp0 = ", b"tmp0  = "))
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert main(["diff", str(get(MLP).path), str(path)]) == DIFFERS
+    assert "\x1b[36m  ~ source of " in capsys.readouterr().out
+
+
 def test_blank_lines_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "output_code.py"
     path.write_bytes(b"\n\n" + get(MLP).data)

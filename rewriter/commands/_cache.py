@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from pathlib import Path
 
 from rewriter.commands._documents import cache as documents
@@ -13,13 +13,18 @@ from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.labels import short
 from rewriter.core.terminal import message, say, table
 from rewriter.core.text import counted
-from rewriter.dump.names import NO_NAMES, Names
+from rewriter.dump.names import NO_NAMES
 from rewriter.execution.hook.cache import location, restore
-from rewriter.execution.hook.cache.select import Chosen, choose
-from rewriter.execution.hook.cache.slots import Cache, Slot, scan
+from rewriter.execution.hook.cache.select import choose
+from rewriter.execution.hook.cache.slots import scan
 from rewriter.model_names.known import Compilations
 from rewriter.model_names.names import parts_of
 
+_BACKUPS = {
+    "none": "from the file itself",
+    "original": "kept beside it",
+    "foreign": "from the file itself; what lies beside it is another file",
+}
 _FEW = 3  # kernels and source nodes in a line of a table
 
 
@@ -28,10 +33,20 @@ def list_wrappers(arguments: ListArguments) -> int:
     kernels = arguments.kernels
     chosen = choose(cache, arguments.globs, kernels.split(",") if kernels else [])
     parts = parts_of([slot.wrapper for slot in chosen.slots], Compilations())
+    found = documents.CacheListDocument(
+        cache=cache,
+        wrappers=tuple(
+            documents.ListedSlot(slot=slot, names=parts.get(slot.wrapper.name, NO_NAMES))
+            for slot in chosen.slots
+        ),
+        broken=tuple(
+            documents.BrokenSlot(wrapper=name, reason=reason) for name, reason in chosen.broken
+        ),
+    )
     if arguments.json:
-        emit(documents.list_document(cache, chosen, parts))
+        emit(found)
         return OK
-    _show_listing(cache, chosen, parts)
+    _show_listing(found, with_names=bool(parts))
     if cache.slots and not (chosen.slots or chosen.broken):
         count = counted(len(cache.slots), "wrapper")
         raise RewriterError(
@@ -45,10 +60,11 @@ def list_wrappers(arguments: ListArguments) -> int:
 def show_status(arguments: Arguments) -> int:
     cache = scan(location.existing(arguments.dir))
     products = len(restore.built(cache.directory))
+    status = documents.CacheStatusDocument(cache=cache, products=products)
     if arguments.json:
-        emit(documents.status_document(cache, products))
+        emit(status)
     else:
-        _show_status(cache, products)
+        _show_status(status)
     return DIFFERS if any(slot.probes for slot in cache.slots) else OK
 
 
@@ -72,44 +88,44 @@ def restore_all(arguments: Arguments) -> int:
     return DIFFERS if done.left else OK
 
 
-def _show_listing(cache: Cache, chosen: Chosen, parts: Mapping[str, Names]) -> None:
+def _show_listing(found: documents.CacheListDocument, *, with_names: bool) -> None:
+    cache, wrappers = found.cache, found.wrappers
     head = ["wrapper", "when", "graph", "language", "launches", "kernels", "source nodes", "state"]
-    head += ["model"] if parts else []
-    head += ["trained with"] if any(part.partner for part in parts.values()) else []
-    rows = (_row(slot, parts.get(slot.wrapper.name, NO_NAMES)) for slot in chosen.slots)
-    if chosen.slots:
-        say(*table([head, *(row[: len(head)] for row in rows)]))
-    for name, reason in chosen.broken:
-        message(f"warning: {name} cannot be read: {reason}")
+    head += ["model"] if with_names else []
+    head += ["trained with"] if any(one.names.partner for one in wrappers) else []
+    if wrappers:
+        say(*table([head, *(_row(one)[: len(head)] for one in wrappers)]))
+    for one in found.broken:
+        message(f"warning: {one.wrapper} cannot be read: {one.reason}")
     for name in cache.foreign:
         message(f"not a wrapper: {name}")
-    others = len(cache.slots) - len(chosen.slots) - len(chosen.broken)
+    others = len(cache.slots) - len(wrappers) - len(found.broken)
     message(
-        f"{counted(len(chosen.slots), 'wrapper')} in {cache.directory}"
+        f"{counted(len(wrappers), 'wrapper')} in {cache.directory}"
         + (f", {others} not asked for" if others else "")
         + (f", {counted(cache.kernels, 'file')} of kernels" if cache.kernels else "")
     )
 
 
-def _row(slot: Slot, part: Names) -> list[str]:
-    launches = slot.wrapper.located.launches
+def _row(found: documents.ListedSlot) -> list[str]:
+    slot, names = found.slot, found.names
     return [
         slot.short,
         _when(slot.modified),
         slot.wrapper.graph,
         slot.wrapper.language,
-        str(len(launches)),
-        _few(launch.kernel for launch in launches),
-        _few(node for launch in launches for node in launch.source_nodes),
-        _state(slot),
-        part.graph,
-        short(Path(part.partner)) if part.partner else "",
+        str(found.launches),
+        _few(found.kernels),
+        _few(found.source_nodes),
+        f"{slot.state} ({','.join(slot.probes)})" if slot.probes else slot.state,
+        names.graph,
+        short(Path(names.partner)) if names.partner else "",
     ]
 
 
-def _show_status(cache: Cache, products: int) -> None:
-    held = [slot for slot in cache.slots if slot.state != "plain"]
-    rows = [[slot.short, slot.state, ",".join(slot.probes), _backup(slot)] for slot in held]
+def _show_status(status: documents.CacheStatusDocument) -> None:
+    cache, held, products = status.cache, status.wrappers, status.products
+    rows = [[slot.short, slot.state, ",".join(slot.probes), _BACKUPS[slot.backup]] for slot in held]
     if rows:
         say(*table([["wrapper", "state", "probes", "original"], *rows]))
     instrumented = sum(bool(slot.probes) for slot in held)
@@ -124,22 +140,9 @@ def _show_status(cache: Cache, products: int) -> None:
         message("`rewriter cache restore` gives the originals back, and clears up")
 
 
-def _state(slot: Slot) -> str:
-    return f"{slot.state} ({','.join(slot.probes)})" if slot.probes else slot.state
-
-
-def _backup(slot: Slot) -> str:
-    return {
-        "none": "from the file itself",
-        "original": "kept beside it",
-        "foreign": "from the file itself; what lies beside it is another file",
-    }[slot.backup]
-
-
 def _when(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def _few(names: Iterable[str]) -> str:
-    each = list(dict.fromkeys(names))
-    return " ".join(each[:_FEW]) + (" …" if len(each) > _FEW else "")
+def _few(names: Sequence[str]) -> str:
+    return " ".join(names[:_FEW]) + (" …" if len(names) > _FEW else "")

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from rewriter.core.documents import Count, Document, Entry
 from rewriter.core.printed import printed
-from rewriter.dump.names import NO_NAMES, Names
+from rewriter.dump.names import Names
 from rewriter.execution.hook.cache.restore import Restored
-from rewriter.execution.hook.cache.select import Chosen
 from rewriter.execution.hook.cache.slots import Cache, Slot
-
-WrapperFile = Annotated[str, Meta(description="The wrapper's path in the cache")]
-Seconds = Annotated[float, Meta(description="Since 1970")]
+from rewriter.locate.types import Launch
 
 
 @printed(
@@ -27,39 +23,56 @@ class ListedSlot(Entry, frozen=True, kw_only=True):
 
     slot: Slot
     names: Names
-    launches: Count
-    kernels: tuple[str, ...]
-    source_nodes: tuple[str, ...]
+
+    @property
+    def located(self) -> tuple[Launch, ...]:
+        return self.slot.wrapper.located.launches
+
+    @property
+    def launches(self) -> Count:
+        return len(self.located)
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Each once."""
+        return tuple(dict.fromkeys(launch.kernel for launch in self.located))
+
+    @property
+    def source_nodes(self) -> tuple[str, ...]:
+        """Each once."""
+        return tuple(dict.fromkeys(node for one in self.located for node in one.source_nodes))
 
 
-class BrokenSlotEntry(Entry, frozen=True, kw_only=True):
+class BrokenSlot(Entry, frozen=True, kw_only=True):
     """A wrapper that cannot be read."""
 
-    wrapper: WrapperFile
+    wrapper: Annotated[str, Meta(description="The wrapper's path in the cache")]
     reason: str
 
 
+@printed("cache.directory wrappers broken cache.foreign kernel_files=cache.kernels")
 class CacheListDocument(Document, frozen=True, kw_only=True, tag="rewriter.cache-list"):
-    """`rewriter cache list --json`."""
+    """`rewriter cache list --json`. `foreign` are files that are no wrappers."""
 
     version: Literal[3] = 3  # type: ignore[assignment]
-    directory: str
+    cache: Cache
     wrappers: tuple[ListedSlot, ...]
-    broken: tuple[BrokenSlotEntry, ...]
-    foreign: Annotated[tuple[str, ...], Meta(description="Files that are no wrappers")]
-    kernel_files: Count
+    broken: tuple[BrokenSlot, ...]
 
 
+@printed("cache.directory wrappers products cache.temporary")
 class CacheStatusDocument(Document, frozen=True, kw_only=True, tag="rewriter.cache-status"):
-    """`rewriter cache status --json`."""
+    """`rewriter cache status --json`. `wrappers` are those that are not plain, `products` the
+    builds of wrappers that had probes, and `temporary` files that a command left which was
+    stopped."""
 
     version: Literal[2] = 2  # type: ignore[assignment]
-    directory: str
-    wrappers: Annotated[tuple[Slot, ...], Meta(description="Those that are not plain")]
-    products: Annotated[Count, Meta(description="Builds of wrappers that had probes")]
-    temporary: Annotated[
-        tuple[str, ...], Meta(description="Files that a command left which was stopped")
-    ]
+    cache: Cache
+    products: Count
+
+    @property
+    def wrappers(self) -> tuple[Slot, ...]:
+        return tuple(slot for slot in self.cache.slots if slot.state != "plain")
 
 
 @printed("directory *restored")
@@ -69,40 +82,3 @@ class CacheRestoreDocument(Document, frozen=True, kw_only=True, tag="rewriter.ca
     version: Literal[2] = 2  # type: ignore[assignment]
     directory: str
     restored: Restored
-
-
-def list_document(cache: Cache, chosen: Chosen, parts: Mapping[str, Names]) -> CacheListDocument:
-    """The wrappers of a cache; `parts` says which part of the model each is."""
-    return CacheListDocument(
-        directory=str(cache.directory),
-        wrappers=tuple(
-            _listed(slot, parts.get(slot.wrapper.name, NO_NAMES)) for slot in chosen.slots
-        ),
-        broken=tuple(BrokenSlotEntry(wrapper=name, reason=why) for name, why in chosen.broken),
-        foreign=tuple(cache.foreign),
-        kernel_files=cache.kernels,
-    )
-
-
-def status_document(cache: Cache, products: int) -> CacheStatusDocument:
-    return CacheStatusDocument(
-        directory=str(cache.directory),
-        wrappers=tuple(slot for slot in cache.slots if slot.state != "plain"),
-        products=products,
-        temporary=tuple(map(str, cache.temporary)),
-    )
-
-
-def _listed(slot: Slot, names: Names) -> ListedSlot:
-    launches = slot.wrapper.located.launches
-    return ListedSlot(
-        slot=slot,
-        names=names,
-        launches=len(launches),
-        kernels=_each(launch.kernel for launch in launches),
-        source_nodes=_each(node for launch in launches for node in launch.source_nodes),
-    )
-
-
-def _each(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))

@@ -11,7 +11,7 @@ import os
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rewriter.artifact.recognise import unreadable
 from rewriter.artifact.types import Wrapper
@@ -20,6 +20,9 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.files import backup_path
 from rewriter.core.labels import short
 from rewriter.core.printed import printed
+
+if TYPE_CHECKING:
+    from rewriter.core.documents import Count
 
 TEMPORARY = ".rewriter-tmp"  # the suffix of files that are being written
 
@@ -68,7 +71,7 @@ class Cache:
 
     directory: Path
     slots: tuple[Slot, ...]
-    kernels: int
+    kernels: Count
     foreign: tuple[str, ...]
     temporary: tuple[Path, ...]
 

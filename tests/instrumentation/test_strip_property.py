@@ -421,6 +421,8 @@ def test_command_line(name: str, layout: str, tmp_path: Path) -> None:
     options = ["--probe", "names,print,save", "--when", "both"]
     assert main(["instrument", str(plain), *options, "-o", str(probed)]) == 0
     assert probed.read_bytes() != data
+    if layout == "CRLF":
+        assert b"\n" not in probed.read_bytes().replace(b"\r\n", b"")
     launches = rewriter.open(plain).launches
     relocated = rewriter.open(probed).launches
     assert [launch.kernel for launch in launches] == [launch.kernel for launch in relocated]

@@ -14,96 +14,54 @@ from typing import Any
 from rewriter.comparison.dumps.types import (
     Extreme,
     LaunchComparison,
-    Metrics,
     TensorComparison,
 )
 from rewriter.core.types import Json
 from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.rows import TensorRow, known
 from rewriter.report.tensor_error import error_of
-from rewriter.report.types import Bins, ReportedRun, ReportedValue, Tiles
+from rewriter.report.types import ReportedRun, ReportedValue, Tiles
 
 TEXT = "text"  # the number of one of the strings
 TEXTS = "texts"  # a list of those
-VALUE = ""
+
+
+def _fields(names: str, text: str = "", texts: str = "") -> dict[str, str]:
+    """Fields in their order, and what is said of each: `""` of all that is no string."""
+    how = {**dict.fromkeys(text.split(), TEXT), **dict.fromkeys(texts.split(), TEXTS)}
+    return {name: how.get(name, "") for name in names.split()}
+
+
 FIELDS: dict[str, dict[str, str]] = {
-    "launch": {
-        "fact": VALUE,
-        "iteration": VALUE,
-        "readings": VALUE,
-        "given": VALUE,
-        "difference": VALUE,
-    },
-    "input": {"name": TEXT, "from": VALUE},
-    "fact": {
-        "index": VALUE,
-        "kernel": TEXT,
-        "kind": TEXT,
-        "scope": TEXT,
-        "line": VALUE,
-        "nodes": TEXT,
-        "origins": TEXT,
-        "source": VALUE,
-        "model": TEXTS,
-        "computes": TEXTS,
-        "layer": TEXT,
-    },
-    "reading": {
-        "label": VALUE,
-        "statistics": VALUE,
-        "value": VALUE,
-        "file": VALUE,
-        "digest": VALUE,
-        "bins": VALUE,
-        "tiles": VALUE,
-    },
-    "label": {
-        "phase": TEXT,
-        "role": TEXT,
-        "name": TEXT,
-        "type": TEXT,
-        "expr": TEXT,
-        "device": TEXT,
-        "dump": VALUE,
-        "numel": VALUE,
-        "magnitude": VALUE,
-    },
-    "statistics": dict.fromkeys(("min", "max", "mean", "std", "nan", "inf"), VALUE),
-    "tiles": dict.fromkeys(("rows", "columns", "means", "wrong", "first", "tile"), VALUE),
-    "bins": dict.fromkeys(("low", "high", "counts", "left_out"), VALUE),
-    "difference": {
-        "state": TEXT,
-        "inputs": TEXT,
-        "blame": TEXT,
-        "moved": VALUE,
-        "only": VALUE,
-        "other": TEXT,
-        "reasons": TEXTS,
-        "producers": TEXTS,
-        "tensors": VALUE,
-    },
-    "tensor": {
-        "name": TEXT,
-        "phase": TEXT,
-        "written": VALUE,
-        "state": TEXT,
-        "basis": TEXT,
-        "note": TEXT,
-        "error": VALUE,
-        "allowed": VALUE,
-        "estimated": VALUE,
-        "type": TEXT,
-        "metrics": VALUE,
-    },
-    "metrics": dict.fromkeys(
-        (
-            "max_abs", "max_rel", "rms", "snr", "cosine", "ulp", "mismatched", "atol_needed",
-            "rtol_needed", "nan_a", "nan_b", "inf",
-        ),
-        VALUE,
+    "launch": _fields("fact iteration readings given difference"),
+    "input": _fields("name from", text="name"),
+    "fact": _fields(
+        "index kernel kind scope line nodes origins source model computes layer",
+        text="kernel kind scope nodes origins layer",
+        texts="model computes",
     ),
-    "extreme": dict.fromkeys(("error", "a", "b", "index"), VALUE),
-}  # fmt: skip
+    "reading": _fields("label statistics value file digest bins tiles"),
+    "label": _fields(
+        "phase role name type expr device dump numel magnitude",
+        text="phase role name type expr device",
+    ),
+    "statistics": _fields("min max mean std nan inf"),
+    "tiles": _fields("rows columns means wrong first tile"),
+    "bins": _fields("low high counts left_out"),
+    "difference": _fields(
+        "state inputs blame moved only other reasons producers tensors",
+        text="state inputs blame other",
+        texts="reasons producers",
+    ),
+    "tensor": _fields(
+        "name phase written state basis note error allowed estimated type metrics",
+        text="name phase state basis note type",
+    ),
+    "metrics": _fields(
+        "max_abs max_rel rms snr cosine ulp mismatched atol_needed rtol_needed nan_a nan_b inf"
+    ),
+    "extreme": _fields("error a b index"),
+}
 _ORDER = {kind: tuple(fields.items()) for kind, fields in FIELDS.items()}
 _EXACT = 2**53  # integers beyond are no numbers of JavaScript's
 
@@ -118,10 +76,6 @@ class Strings(dict[Any, int]):
         self[value] = number = len(self)
         return number
 
-    @property
-    def all(self) -> list[Any]:
-        return list(self)
-
 
 class Tables:
     """What the runs of a page share, so that each has little of its own: strings, what is known of
@@ -134,10 +88,10 @@ class Tables:
     def json(self) -> Json:
         return {
             "fields": {kind: list(fields.items()) for kind, fields in FIELDS.items()},
-            "strings": self.strings.all,
-            "facts": self.facts.all,
-            "labels": self.labels.all,
-            "sources": self.sources.all,
+            "strings": list(self.strings),
+            "facts": list(self.facts),
+            "labels": list(self.labels),
+            "sources": list(self.sources),
         }
 
     def row(self, kind: str, /, **values: Any) -> list[Any]:
@@ -154,6 +108,15 @@ class Tables:
             made.append(value)
         assert len(made) == len(values), f"{kind} has other fields than {list(values)}"
         return made
+
+    def of(self, kind: str, value: object) -> list[Any]:
+        """A value whose attributes are the fields: numbers, lists of them, and extremes."""
+        return self.row(kind, **{name: self._part(getattr(value, name)) for name in FIELDS[kind]})
+
+    def _part(self, part: Any) -> Any:
+        if isinstance(part, Extreme):
+            return self.of("extreme", part)
+        return [*map(_short, part)] if isinstance(part, tuple) else _short(part)
 
 
 def compact(run: ReportedRun, tables: Tables) -> list[Any]:
@@ -234,7 +197,7 @@ def _reading(value: ReportedValue, tables: Tables) -> list[Any]:
         value=value.value,
         file="" if tensor is None else tensor.file,
         digest="" if tensor is None else tensor.digest,
-        bins=0 if value.bins is None else _bins(value.bins, tables),
+        bins=0 if value.bins is None else tables.of("bins", value.bins),
         tiles=0 if value.tiles is None else _tiles(value.tiles, tables),
     )
     while made[-1] in (0, ""):
@@ -255,16 +218,6 @@ def _statistics(row: TensorRow, tables: Tables) -> list[Any]:
     while made[-1] == 0 and len(made) > len(("min", "max", "mean", "std")):
         made.pop()
     return made
-
-
-def _bins(bins: Bins, tables: Tables) -> list[Any]:
-    return tables.row(
-        "bins",
-        low=_short(bins.low),
-        high=_short(bins.high),
-        counts=list(bins.counts),
-        left_out=bins.left_out,
-    )
 
 
 def _tiles(tiles: Tiles, tables: Tables) -> list[Any]:
@@ -309,26 +262,8 @@ def _tensor(tensor: TensorComparison, tables: Tables, *, written: int) -> list[A
         allowed=_short(how.allowed),
         estimated=int(how.estimated),
         type=ReportedValue(tensor.a).type,
-        metrics=0 if metrics is None or metrics.identical else _metrics(metrics, tables),
+        metrics=0 if metrics is None or metrics.identical else tables.of("metrics", metrics),
     )
-
-
-def _metrics(metrics: Metrics, tables: Tables) -> list[Any]:
-    values = {name: getattr(metrics, name) for name in FIELDS["metrics"]}
-    return tables.row(
-        "metrics",
-        **{
-            name: _extreme(value, tables) if name in ("max_abs", "max_rel") else _short(value)
-            for name, value in values.items()
-        },
-    )
-
-
-def _extreme(extreme: Extreme | None, tables: Tables) -> list[Any] | None:
-    if extreme is None:
-        return None
-    numbers = {name: _short(getattr(extreme, name)) for name in ("error", "a", "b")}
-    return tables.row("extreme", **numbers, index=list(extreme.index))
 
 
 def _short(number: float | None, digits: int = 6) -> float | str | None:

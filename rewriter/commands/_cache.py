@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rewriter.commands._documents import cache as documents
-from rewriter.commands._output import emit, listed
+from rewriter.commands._output import NAMED, emit
 from rewriter.commands.cache import Arguments, ListArguments
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.labels import short
 from rewriter.core.terminal import message, say, table
-from rewriter.core.text import counted
+from rewriter.core.text import counted, some
 from rewriter.dump.names import NO_NAMES
 from rewriter.execution.hook.cache import location, restore
 from rewriter.execution.hook.cache.select import choose
@@ -82,7 +82,8 @@ def restore_all(arguments: Arguments) -> int:
         say(text)
     if done.left:
         message(
-            f"warning: edited since the probes went in, and left as it is: {listed(done.left)}; "
+            "warning: edited since the probes went in, and left as it is: "
+            f"{some(done.left, NAMED)}; "
             "`rewriter strip --in-place FILE` takes the probes out, and keeps the edits"
         )
     return DIFFERS if done.left else OK

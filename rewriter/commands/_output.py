@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rewriter.diagnosis.verdict import Verdict
     from rewriter.instrumentation.types import Instrumented, Plan
 
-_NAMED = 8  # names in a message
+NAMED = 8  # names in a message
 _SILENCE = 15  # seconds after which a line tells how far a long check is
 _COUNTS = 9  # the column of NaN in the table of `run`; that of infinity is the next
 
@@ -58,11 +58,6 @@ def counting() -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: passing(f"{done:,} of {total:,} launches")
     finally:
         passing("")
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first of some names, for a message."""
-    return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
 
 
 def warn_about(plan: Plan, name: str = "") -> None:

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rewriter.commands._output import from_here, listed, verdict_lines, warn_about
+from rewriter.commands._output import NAMED, from_here, verdict_lines, warn_about
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.labels import short
 from rewriter.core.terminal import Line, level_style, message, say, table
-from rewriter.core.text import counted
+from rewriter.core.text import counted, some
 from rewriter.diagnosis import nonfinite
 from rewriter.diagnosis.nonfinite_origin import skipped_note
 from rewriter.diagnosis.triage import examine
@@ -162,7 +162,7 @@ def warn(run: HookedRun) -> None:
     for other in run.unprobed:
         reasons.setdefault(other.reason, []).append(short(other.path))
     for reason, names in reasons.items():
-        message(f"warning: not probed: {listed(names)}: {reason}")
+        message(f"warning: not probed: {some(names, NAMED)}: {reason}")
 
 
 def _calls(ran: HookedRun) -> list[Line]:
@@ -187,7 +187,7 @@ def _calls(ran: HookedRun) -> list[Line]:
             never = "no call among those chosen"
         else:
             never = "no call recorded" if is_part else "never called"
-        lines.append(f"{never}: {counted(len(idle), 'wrapper')}: {listed(idle)}")
+        lines.append(f"{never}: {counted(len(idle), 'wrapper')}: {some(idle, NAMED)}")
     lines.append(f"{counted(ran.summary.launches, 'launch')} recorded")
     if is_full:
         lines.append("the disk of the dump is full: what happened after that is not recorded")

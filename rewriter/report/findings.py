@@ -163,9 +163,8 @@ def _non_finite(
         if measured(launch.read) and not total(launch.read, "nan") + total(launch.read, "inf")
     ]
     if again:
-        named = ", ".join(str(launch) for launch in again[:_LISTED])
-        more = f", … ({len(again):,} in all)" if len(again) > _LISTED else ""
-        text = f"{word} begins anew, from finite inputs, at {named}{more}."
+        named = words.some([*map(str, again)], _LISTED)
+        text = f"{word} begins anew, from finite inputs, at {named}."
         findings.append(Finding(f"{what}-again", "finding", text, run, again[0]))
     return findings
 
@@ -208,8 +207,7 @@ def _holding(values: Sequence[ReportedValue], what: NonFinite) -> str:
         for value in values
         if (row := value.measured) is not None and (count := row.count(what))
     ]
-    more = f" and {len(parts) - _LISTED} more" if len(parts) > _LISTED else ""
-    return ", ".join(parts[:_LISTED]) + more
+    return words.some(parts, _LISTED)
 
 
 def _given(launches: Sequence[ReportedLaunch], first: ReportedLaunch, what: NonFinite) -> str:

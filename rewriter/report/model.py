@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from rewriter.core.errors import RewriterError
+from rewriter.core.text import some
 from rewriter.core.types import TrendStatistic
 from rewriter.diagnosis.nonfinite_origin import infinite_origins_of, overflow_of
 from rewriter.diagnosis.verdict import CrashVerdict
@@ -32,6 +33,7 @@ from rewriter.report.types import (
 )
 from rewriter.runtime.allowed import Allowed
 
+_NAMED = 8  # names in a fact
 _TILED = 4  # launches of a run that have heat maps
 
 
@@ -42,7 +44,7 @@ def named(dump: Dump, names: Sequence[str]) -> list[RunDump]:
         raise RewriterError(
             "no-such-run",
             f"{dump.path} has no run {unknown[0]}",
-            hint=f"Its runs: {_listed(known)}.",
+            hint=f"Its runs: {some(list(known), _NAMED)}.",
         )
     return [known[name] for name in (names or known)]
 
@@ -254,7 +256,7 @@ def _is_drawn(row: TensorRow) -> bool:
 def _hosts(runs: Iterable[RunDump]) -> str:
     """The machines that it ran on, where they are several."""
     hosts = list(dict.fromkeys(run.facts.host for run in runs if run.facts.host))
-    return _listed(hosts) if len(hosts) > 1 else ""
+    return some(hosts, _NAMED) if len(hosts) > 1 else ""
 
 
 def _ranks(size: int, runs: Iterable[RunDump]) -> str:
@@ -263,7 +265,9 @@ def _ranks(size: int, runs: Iterable[RunDump]) -> str:
     missing = [str(rank) for rank in range(size) if rank not in there]
     if size < 2:
         return ""
-    return f"{len(there)} of {size}" + (f"; no record of {_listed(missing)}" if missing else "")
+    return f"{len(there)} of {size}" + (
+        f"; no record of {some(missing, _NAMED)}" if missing else ""
+    )
 
 
 def facts(
@@ -279,13 +283,13 @@ def facts(
         artifacts = [artifact for artifact, _ in called]
         hashes = [sha for _, sha in called] if all(sha for _, sha in called) else []
     pairs = (
-        ("Artifact", _listed(artifacts)),
-        ("Its sha256", _listed(hashes)),
+        ("Artifact", some(artifacts, _NAMED)),
+        ("Its sha256", some(hashes, _NAMED)),
         ("torch", manifest.torch or ""),
         ("Device", manifest.device or ""),
         ("Hosts", _hosts(runs)),
         ("Ranks", _ranks(manifest.ranks or 0, runs) if is_whole else ""),
-        ("Probes", _listed(manifest.probes or ())),
+        ("Probes", some(manifest.probes or (), _NAMED)),
         ("Written because of", manifest.trigger),
         ("inductor-rewriter", manifest.rewriter or ""),
         ("Command", manifest.command or ""),
@@ -302,9 +306,3 @@ def _moment(seconds: object) -> str:
     except (OverflowError, ValueError, OSError):
         return ""
     return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _listed(names: Iterable[str], most: int = 8) -> str:
-    names = list(names)
-    more = f", … ({len(names)} in all)" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

@@ -7,7 +7,7 @@ values of the launches that differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -64,7 +64,7 @@ def _act_artifact(arguments: Arguments, path: str) -> int:
         return _by_text.act(arguments, artifact, "sanitize")
     require_plain(artifact)
     if checks == {"race"}:
-        return _report(arguments, checks, _texts([(artifact.only, "")], checks), None)
+        return _report(arguments, checks, _texts([(artifact.only, "")], checks))
     folder = runs_directory(arguments, artifact.path, ".sanitize")
     runs = Runs(ArtifactSubject(arguments, path, artifact), folder, _MOST)
     try:
@@ -198,7 +198,7 @@ def _sanitize(
         session.parts.append(_unwritten(session))
     if session.has_findings or session.has_failed:
         _run_without_filling(session)
-    return _report(arguments, checks, session.parts, session)
+    return _report(arguments, checks, session.parts, opened, runs, session.left)
 
 
 def _reasons(checks: set[Check]) -> Iterator[str]:
@@ -300,22 +300,22 @@ def _texts(
 def _report(
     arguments: Arguments,
     checks: set[Check],
-    parts: Sequence[Examined] | Iterator[Examined],
-    session: _Session | None,
+    parts: Iterable[Examined],
+    dumps: Sequence[Dump] = (),
+    runs: Runs | None = None,
+    left: int = 0,
 ) -> int:
+    """`left` launches could not be compared with the other filling."""
     from rewriter.commands._documents.sanitize import SanitizeDocument
 
-    dumps = [] if session is None else [open_dump(path) for path in session.dumps]
     order = [run.name for run in dumps[0].runs] if dumps else []
-    steps = () if session is None else tuple(session.runs.done)
     coverage = sanitized.coverage(dumps[:1], checks)
-    share = sanitized.share(dumps[:1], coverage, 0 if session is None else session.left)
+    share = sanitized.share(dumps[:1], coverage, left)
+    steps = () if runs is None else tuple(runs.done)
     diagnosis = ruling.rule([*parts, share], order=order, steps=steps)
-    folder = None if session is None else session.runs.folder
+    folder = None if runs is None else runs.folder
     document = SanitizeDocument(
-        directory="" if folder is None else str(folder),
-        diagnosis=diagnosis,
-        coverage=tuple(coverage),
+        directory=str(folder or ""), diagnosis=diagnosis, coverage=tuple(coverage)
     )
     looked = [f"  {line}" for line in sanitized.coverage_lines(coverage)]
     also = ["looked at:", *looked] if looked else []

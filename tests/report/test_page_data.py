@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from report_dumps import compared, step, write_dump
 from rewriter.dump.reading import open_dump
 from rewriter.report import page_data
@@ -23,22 +21,6 @@ def test_the_script_reads_all_kinds_of_rows_by_their_fields() -> None:
     scripts = "".join(script.read_text(encoding="utf-8") for script in SCRIPTS)
     named = re.findall(r'\brecord\("(\w+)"', scripts)
     assert sorted(set(named)) == sorted(FIELDS)
-
-
-def test_the_page_has_the_fields() -> None:
-    fields = Tables().json()["fields"]
-    assert {kind: dict(pairs) for kind, pairs in fields.items()} == FIELDS
-    assert json.loads(json.dumps(fields))["bins"][0] == ["low", ""]
-
-
-@pytest.mark.parametrize("names", [("low", "high"), ("low", "counts"), ("low", "none")])
-def test_a_row_has_the_first_fields_and_no_others(names: tuple[str, ...]) -> None:
-    values: dict[str, Any] = dict.fromkeys(names, 1)
-    if names == ("low", "high"):
-        assert Tables().row("bins", **values) == [1, 1]
-        return
-    with pytest.raises(AssertionError, match="other fields"):
-        Tables().row("bins", **values)
 
 
 def read(kind: str, row: list[Any], shared: dict[str, Any]) -> dict[str, Any]:

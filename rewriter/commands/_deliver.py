@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import filecmp
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rewriter.artifact.types import Artifact, NewFile
 from rewriter.commands._options import OutputOptions
@@ -65,19 +67,67 @@ class Delivered:
         )
 
 
-class Made(Protocol):
-    """A file or directory that changes: a `NewFile`, or one that is built where it is written."""
+@dataclass
+class BuiltPackage:
+    """A package, or a directory of sources, that `write` makes where it gets a path.
 
-    @property
-    def path(self) -> Path: ...
-    @property
-    def wrappers(self) -> Sequence[str]: ...
-    @property
-    def paired(self) -> Sequence[NewFile]: ...
-    @property
-    def changed(self) -> bool: ...
-    def put(self, changes: Transaction, path: Path, *, overwrite: bool) -> None: ...
-    def put_in_place(self, changes: Transaction, *, overwrite: bool) -> Path | None: ...
+    `write` returns whether the result is exact. `original` is the file without probes, or `None` if
+    the result is that.
+    """
+
+    path: Path
+    changed: bool
+    wrappers: Sequence[str]
+    write: Callable[[Path], bool]
+    original: Path | None = None
+    is_folder: bool = False
+    exact: bool = True
+    paired: Sequence[NewFile] = ()
+
+    def put(self, changes: Transaction, path: Path, *, overwrite: bool) -> None:
+        self._write(files.stage(changes, path, overwrite=overwrite, directory=self.is_folder))
+
+    def put_in_place(self, changes: Transaction, *, overwrite: bool) -> Path | None:
+        backup = files.backup_path(self.path.resolve())
+        if self.original is not None:
+            if backup.exists() and not (overwrite or _is_copy(backup, self.original)):
+                raise RewriterError(
+                    "exists",
+                    f"{backup} exists already, and is not the original of {self.path}",
+                    hint="Pass --overwrite, or move it away.",
+                )
+            # Staged before the package: if this is interrupted in between, the backup exists.
+            shutil.copyfile(self.original, changes.stage(backup, mode=self.path.stat().st_mode))
+            self.put(changes, self.path, overwrite=True)
+            return backup
+        plain = changes.about(self.path.resolve())
+        if self.changed:
+            plain = files.stage(changes, self.path, overwrite=True)
+            self._write(plain)
+        if _is_copy(backup, plain):
+            changes.remove(backup)
+        return None
+
+    def default(self, path: Path) -> Path:
+        """Where `strip` writes without `-o`. A directory of sources becomes a package."""
+        if path.is_dir() and not self.is_folder:
+            return path.with_name(f"{path.name.replace('.instrumented', '')}.pt2")
+        return files.restored_path(path)
+
+    def _write(self, path: Path) -> None:
+        self.exact = self.write(path)
+        if not self.exact:
+            message(
+                f"warning: {self.path} was changed or packed again after it was instrumented: "
+                "the probes are gone, the changes stay"
+            )
+
+
+Made = NewFile | BuiltPackage
+
+
+def _is_copy(backup: Path, original: Path) -> bool:
+    return backup.is_file() and filecmp.cmp(backup, original, shallow=False)
 
 
 def only_shows(arguments: OutputOptions) -> bool:
@@ -120,7 +170,7 @@ def deliver(
     artifact: Artifact,
     sources: Mapping[str, bytes],
     default: Callable[[Path], Path],
-    built: Made | None = None,
+    built: BuiltPackage | None = None,
 ) -> Delivered:
     """Write wrappers with new sources, given by name, where the options say: all, or none if one
     cannot be written.

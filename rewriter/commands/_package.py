@@ -2,89 +2,26 @@
 
 from __future__ import annotations
 
-import filecmp
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from rewriter.artifact.package.model import Package
-from rewriter.artifact.types import Artifact, NewFile
-from rewriter.commands._deliver import Delivered, deliver, only_shows, require_target
+from rewriter.artifact.types import Artifact
+from rewriter.commands._deliver import BuiltPackage, Delivered, deliver, only_shows, require_target
 from rewriter.commands._options import options_given, refuse_idle
 from rewriter.commands._output import emit, steps, summary, warn_about
 from rewriter.commands._package_options import BuildOptions, PackageOptions
 from rewriter.core import files
-from rewriter.core.errors import DIFFERS, OK, RewriterError
+from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import message
-from rewriter.core.transaction import Transaction
 from rewriter.instrumentation.probe_check import ProbeCheck
 from rewriter.instrumentation.rebuild import built, patch, script
 from rewriter.instrumentation.rebuild.patch import Built, Probed
 from rewriter.instrumentation.types import Selection, Stripped
-
-
-@dataclass
-class BuiltPackage:
-    """A package, or a directory of sources, that `write` makes where it gets a path.
-
-    `write` returns whether the result is exact. `original` is the file without probes, or `None` if
-    the result is that.
-    """
-
-    path: Path
-    changed: bool
-    wrappers: Sequence[str]
-    write: Callable[[Path], bool]
-    original: Path | None = None
-    is_folder: bool = False
-    exact: bool = True
-    paired: Sequence[NewFile] = ()
-
-    def put(self, changes: Transaction, path: Path, *, overwrite: bool) -> None:
-        self._write(files.stage(changes, path, overwrite=overwrite, directory=self.is_folder))
-
-    def put_in_place(self, changes: Transaction, *, overwrite: bool) -> Path | None:
-        backup = files.backup_path(self.path.resolve())
-        if self.original is not None:
-            if backup.exists() and not (overwrite or _is_copy(backup, self.original)):
-                raise RewriterError(
-                    "exists",
-                    f"{backup} exists already, and is not the original of {self.path}",
-                    hint="Pass --overwrite, or move it away.",
-                )
-            # Staged before the package: if this is interrupted in between, the backup exists.
-            shutil.copyfile(self.original, changes.stage(backup, mode=self.path.stat().st_mode))
-            self.put(changes, self.path, overwrite=True)
-            return backup
-        plain = changes.about(self.path.resolve())
-        if self.changed:
-            plain = files.stage(changes, self.path, overwrite=True)
-            self._write(plain)
-        if _is_copy(backup, plain):
-            changes.remove(backup)
-        return None
-
-    def default(self, path: Path) -> Path:
-        """Where `strip` writes without `-o`. A directory of sources becomes a package."""
-        if path.is_dir() and not self.is_folder:
-            return path.with_name(f"{path.name.replace('.instrumented', '')}.pt2")
-        return files.restored_path(path)
-
-    def _write(self, path: Path) -> None:
-        self.exact = self.write(path)
-        if not self.exact:
-            message(
-                f"warning: {self.path} was changed or packed again after it was instrumented: "
-                "the probes are gone, the changes stay"
-            )
-
-
-def _is_copy(backup: Path, original: Path) -> bool:
-    return backup.is_file() and filecmp.cmp(backup, original, shallow=False)
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,6 @@ def page(report: Report, *, command: str = "") -> str:
         first=at,
         columns=columns,
         rows=_rows(report.runs[at], columns) if report.runs else [],
-        static=_STATIC,
         opening=_opening(report),
         verdicts=[_verdict(report, *verdict) for verdict in report.verdicts],
         culprit=None if report.verdicts else _culprit(report),

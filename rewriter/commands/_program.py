@@ -22,16 +22,6 @@ from rewriter.instrumentation.select import no_probes
 from rewriter.instrumentation.types import Selection
 
 
-def refuse_artifacts(words: Sequence[str]) -> None:
-    """Refuse words before `--`, which would be artifacts."""
-    if words:
-        raise RewriterError(
-            "several-artifacts",
-            f"{words[0]} is in front of --, and a program is behind it",
-            hint="Run one of the two.",
-        )
-
-
 def no_program(words: Sequence[str]) -> RewriterError:
     """The error if there are several words, and no `--` in front of them."""
     start = shlex.join(["python", *words] if words[0].endswith(".py") else words)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _STATISTICS: tuple[TrendStatistic, ...] = get_args(TrendStatistic)
 _SHOWN = Section("what to show")
+_TRENDS = 40  # rows of a table of trends
 _DATA = (".parquet", ".arrow", ".json", ".ndjson")
 _PAGE = ("", ".html", ".htm")
 
@@ -155,12 +156,11 @@ def _write_data(arguments: Arguments, dump: Dump, output: Path) -> int:
 
 def _print_trends(found: Trends | None) -> None:
     from rewriter.core.terminal import table
-    from rewriter.report import trend_text
 
     if found is None or not found.rows:
         say("no statistic of a launch over several calls was recorded")
         return
-    rows = trend_text.table(found)
-    say(*trend_text.summary(found, len(rows) - 1))
+    rows = found.table(_TRENDS)
+    say(*found.summary(len(rows) - 1))
     if len(rows) > 1:
         say(*table(rows))

@@ -11,6 +11,7 @@ from rewriter.commands._options import (
     refuse_idle,
 )
 from rewriter.commands._selection import ProbedRunOptions
+from rewriter.core.errors import RewriterError
 
 
 class Arguments(ProbedRunOptions):
@@ -72,7 +73,12 @@ def act(arguments: Arguments) -> int:
     if arguments.print_env:
         return _program.print_environment(arguments, (*words, *(arguments.program or ())))
     if arguments.program is not None:
-        _program.refuse_artifacts(words)
+        if words:
+            raise RewriterError(
+                "several-artifacts",
+                f"{words[0]} is in front of --, and a program is behind it",
+                hint="Run one of the two.",
+            )
         _program.refuse_options_of_artifacts(arguments, ("imports", "interpret"))
         return _program.act(arguments, arguments.program)
     if not words:

@@ -27,7 +27,7 @@ from rewriter.diagnosis import verdict_text
 from rewriter.diagnosis.history import ordinal
 from rewriter.diagnosis.verdict import Verdict, VerdictArgument
 from rewriter.dump.rows import known
-from rewriter.report import findings, page_data, trend_text
+from rewriter.report import findings, page_data
 from rewriter.report.model import sentence
 from rewriter.report.tensor_error import error_of
 from rewriter.report.types import CallOverview, Report, ReportedLaunch, ReportedRun, ReportedValue
@@ -200,9 +200,9 @@ def _trends(report: Report) -> Json | None:
     found = report.trends
     if found is None or not found.rows:
         return None
-    head, *rows = trend_text.table(found, _TRENDS)
-    summary = list(trend_text.summary(found, len(rows)))
-    return {"title": trend_text.title(found), "summary": summary, "head": head, "rows": rows}
+    head, *rows = found.table(_TRENDS)
+    summary = list(found.summary(len(rows)))
+    return {"title": found.title, "summary": summary, "head": head, "rows": rows}
 
 
 def _overview(run: ReportedRun) -> CallOverview:

@@ -10,7 +10,9 @@ from rewriter.core import parallel
 from rewriter.core.documents import Count
 from rewriter.core.dtypes import is_floating
 from rewriter.core.printed import printed
+from rewriter.core.text import counted, figure
 from rewriter.core.types import TrendStatistic
+from rewriter.diagnosis.history import ordinal
 from rewriter.dump.light_rows import LightRow, Number, finite, light_rows
 from rewriter.dump.names import listed
 from rewriter.dump.reading import RunDump
@@ -18,6 +20,7 @@ from rewriter.dump.reading import RunDump
 DEFAULT: TrendStatistic = "std"
 SAMPLES = 256  # calls of a wrapper that are read
 _LEAST = 3  # calls that have a trend
+_NAMES = {"time": "time in µs", "magnitude": "max |x|", "nan": "NaN", "inf": "Inf"}
 _SIZE = 1 << 16  # the work of a call, for `parallel`
 _BARS, _CROSS = "▁▂▃▄▅▆▇█", "x"
 _WIDE = 100.0  # from the smallest to the largest value: then the scale is that of the logarithm
@@ -77,11 +80,40 @@ class Trends:
 
     def most(self, count: int) -> tuple[Trend, ...]:
         """Those that vary most, in the order of their launches."""
-        changed = sorted((x for x in self.rows if x.change), key=lambda trend: -trend.change)[
-            :count
-        ]
-        chosen = set(map(id, changed))
+        changed = sorted((x for x in self.rows if x.change), key=lambda trend: -trend.change)
+        chosen = set(map(id, changed[:count]))
         return tuple(trend for trend in self.rows if id(trend) in chosen)
+
+    @property
+    def title(self) -> str:
+        """What is shown."""
+        return f"{_NAMES.get(self.statistic, self.statistic)} over calls"
+
+    def summary(self, shown: int) -> Iterator[str]:
+        """What was read, and what is not shown."""
+        for name, total in self.total.items():
+            calls = self.calls[name]
+            part = "" if len(calls) == total else f", {len(calls):,} of them read"
+            first, last = map(ordinal, self.spans[name])
+            many = counted(total, "call", grouped=True)
+            yield f"{self.titles[name]}: {many}{part}, the {first} to the {last}"
+        if same := sum(not trend.change for trend in self.rows):
+            yield f"{counted(same, 'value', grouped=True)} the same in all calls"
+        if left := len(self.rows) - same - shown:
+            yield f"{left:,} that vary less are not shown"
+
+    def table(self, most: int) -> list[list[str]]:
+        """The rows that vary most, below a head. The last cells are the trend, and four figures."""
+        several = len(self.calls) > 1
+        head = ["launch", "kernel", "model", "value", self.title, "first", "last", "min", "max"]
+        rows = [["graph"] * several + head]
+        for one in self.most(most):
+            ends = [one.values[0], one.values[-1]]
+            extremes = [min(one.known, default=None), max(one.known, default=None)]
+            cells = [f"#{one.launch}", one.kernel, one.model, one.arg, sparkline(one.values)]
+            cells += map(figure, ends + extremes)
+            rows.append([self.titles[one.artifact]] * several + cells)
+        return rows
 
 
 def trends(runs: Sequence[RunDump], statistic: TrendStatistic) -> Trends:

@@ -29,55 +29,34 @@ def test_what_is_refused(words: list[str], error: str, capsys: pytest.CaptureFix
     assert f"error[{error}]" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("target", [[MLP], ["--", "python", "x.py"]], ids=["file", "program"])
 @pytest.mark.parametrize(
-    ("variable", "value", "error"),
-    [("REWRITER_FILL", "nan", "bad-fill"), ("REWRITER_GUARD", "4K", "bad-size")],
-)
-def test_run_refuses_variables_that_its_probes_cannot_use(
-    variable: str,
-    value: str,
-    error: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv(variable, value)
-    for words in ([MLP], ["--", "python", "x.py"]):
-        assert main(["run", "--probe", "poison", *words]) == 2
-        assert f"error[{error}]: {variable} is '{value}'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "probe", "error"),
+    ("command", "variable", "value", "error"),
     [
-        ("REWRITER_CALLS", "zz", "hash", "bad-calls"),
-        ("REWRITER_KEEP", "-3", "hash", "bad-number"),
-        ("REWRITER_MAX_BYTES", "much", "save", "bad-size"),
-        ("REWRITER_RECORD_BYTES", "much", "record", "bad-size"),
+        ("run --probe poison", "REWRITER_FILL", "nan", "bad-fill"),
+        ("run --probe poison", "REWRITER_GUARD", "4K", "bad-size"),
+        ("sanitize", "REWRITER_GUARD", "4K", "bad-size"),
+        # These would leave a program without probes.
+        ("run --probe hash", "REWRITER_CALLS", "zz", "bad-calls"),
+        ("run --probe hash", "REWRITER_KEEP", "-3", "bad-number"),
+        ("run --probe save", "REWRITER_MAX_BYTES", "much", "bad-size"),
+        ("run --probe record", "REWRITER_RECORD_BYTES", "much", "bad-size"),
     ],
 )
-def test_run_refuses_variables_that_would_leave_a_program_without_probes(
+def test_variables_that_probes_cannot_use_are_refused(
+    command: str,
     variable: str,
     value: str,
-    probe: str,
     error: str,
+    target: list[str],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv(variable, value)
-    for words in ([MLP], ["--", "python", "x.py"]):
-        assert main(["run", "--probe", probe, *words]) == 2
-        said = capsys.readouterr().err
-        assert f"error[{error}]: {variable}" in said
-        assert repr(value) in said
-
-
-@pytest.mark.parametrize("words", [[MLP], ["--", "python", "x.py"]])
-def test_a_width_of_bands_by_the_variable_is_refused(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("REWRITER_GUARD", "4K")
-    assert main(["sanitize", *words]) == 2
-    assert "error[bad-size]: REWRITER_GUARD is '4K'" in capsys.readouterr().err
+    assert main([*command.split(), *target]) == 2
+    said = capsys.readouterr().err
+    assert f"error[{error}]: {variable}" in said
+    assert repr(value) in said
 
 
 def test_races_need_no_run(capsys: pytest.CaptureFixture[str]) -> None:

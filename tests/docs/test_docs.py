@@ -89,27 +89,16 @@ def test_the_pages_name_every_option(command: str, option: str) -> None:
     assert re.search(rf"`[^`\n]*(?<![\w-]){re.escape(option)}(?![\w-])", ALL), command
 
 
-def first_cells(page: Page) -> str:
-    """The first cell of every row of the tables of a page."""
-    return "\n".join(re.findall(r"^\| (.*?) \| ", page.text, re.MULTILINE))
-
-
-@pytest.mark.parametrize("command", SUMMARIES)
-def test_the_table_of_commands_has_each(command: str) -> None:
-    named = re.search(rf"`rewriter {command}\b", first_cells(page("reference/commands.md")))
-    assert named, f"docs/reference/commands.md has no row of `rewriter {command}`"
-
-
-@pytest.mark.parametrize("probe", registry())
-def test_the_table_of_probes_has_each(probe: str) -> None:
-    named = f"`{probe}`" in first_cells(page("reference/commands.md")).splitlines()
-    assert named, f"docs/reference/commands.md has no row of the probe `{probe}`"
-
-
-@pytest.mark.parametrize("document", schemas.DOCUMENTS)
-def test_the_table_of_schemas_has_each(document: str) -> None:
-    named = f"`{document}.json`" in page("reference/output.md").text
-    assert named, f"docs/reference/output.md does not say which command prints {document}.json"
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        *(("reference/commands.md", rf"^\| [^|]*`rewriter {command}\b") for command in SUMMARIES),
+        *(("reference/commands.md", rf"^\| `{probe}` \|") for probe in registry()),
+        *(("reference/output.md", rf"^\| .*`{document}\.json`") for document in schemas.DOCUMENTS),
+    ],
+)
+def test_the_tables_of_the_reference_have_each_name(name: str, row: str) -> None:
+    assert re.search(row, page(name).text, re.MULTILINE)
 
 
 def test_every_option_that_the_pages_name_exists() -> None:

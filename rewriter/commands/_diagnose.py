@@ -108,11 +108,7 @@ def _act_program(arguments: Arguments, command: Sequence[str]) -> int:
         calls=arguments.calls,
     )
     first = runs.run("health", health, "does it end, and are the numbers finite")
-    if first.dump is None:
-        if first.ended.code == 0:
-            raise nothing_recorded(arguments, kernels=arguments.kernels)
-        return _conclude(arguments, runs, [first], health, right)
-    if not first.ran_through:
+    if first.dump is None or not first.ran_through:
         return _conclude(arguments, runs, [first], health, right)
     verdicts = first.nonfinite
     calls = values_needed.calls(first.dump, values_limit(folder), verdicts)
@@ -245,7 +241,7 @@ def _conclude(
     if first.ended.interrupted:
         return INTERRUPTED
     if first.dump is None and first.ended.code == 0:
-        raise nothing_recorded(arguments, kernels=arguments.kernels)
+        raise nothing_recorded(arguments)
     if any(verdict.asynchronous for verdict in first.crashes):
         waiting = select("names,sync,inputs", kernels=selection.kernels)
         why = "which launch the device faults in: each is waited for"

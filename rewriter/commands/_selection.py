@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import click
@@ -239,12 +240,11 @@ def _environment_level() -> str:
     return level
 
 
-def nothing_recorded(
-    arguments: CheckOptions, where: str = "", *, kernels: str | None = None
-) -> RewriterError:
+def nothing_recorded(arguments: CheckOptions, dump: Path | None = None) -> RewriterError:
     """The error of a run after which there is no launch to look at."""
+    where = f" in {dump}" if dump else ""
     chosen = {
-        "--kernels": kernels or environment_kernels(),
+        "--kernels": getattr(arguments, "kernels", None) or environment_kernels(),
         "--calls": arguments.calls,
         "--wrapper": arguments.wrappers,
     }

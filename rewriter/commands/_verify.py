@@ -71,9 +71,7 @@ def _act_artifact(arguments: Arguments, path: str) -> int:
         message(f"it did not run to its end: {ran.ended}")
         message(f"find out why: rewriter triage {path}")
     if ran.dump is None or not is_recorded(ran.dump):
-        raise nothing_recorded(
-            arguments, f" in {ran.dump}" if ran.dump else "", kernels=arguments.kernels
-        )
+        raise nothing_recorded(arguments, ran.dump)
     return _judge(arguments, ran.dump, claims, DIFFERS if ran.crashed else OK)
 
 
@@ -88,7 +86,7 @@ def _act_program(arguments: Arguments, command: Sequence[str]) -> int:
         return INTERRUPTED
     dump = probed.run.dump
     if dump is None or not is_recorded(dump):
-        raise nothing_recorded(arguments, f" in {dump}" if dump else "", kernels=arguments.kernels)
+        raise nothing_recorded(arguments, dump)
     code = DIFFERS if probed.run.ended.code != 0 else OK
     return _judge(arguments, dump, claims, code, probed)
 

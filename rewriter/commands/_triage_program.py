@@ -7,6 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rewriter.commands import _program, _triage
@@ -15,14 +16,12 @@ from rewriter.commands._documents.program import ProgramRunDocument
 from rewriter.commands._documents.triage import ProgramTriageDocument
 from rewriter.commands._options import RunOptions
 from rewriter.commands._output import emit
-from rewriter.commands._program import run_probed
 from rewriter.commands._program_report import ProgramRun
 from rewriter.commands._selection import environment_kernels
 from rewriter.commands._triage import Steps
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.exit_status import ExitStatus
 from rewriter.execution import program
-from rewriter.execution.hook.run import Request
 from rewriter.execution.program import run_killable
 from rewriter.execution.runner import blocking_environment
 from rewriter.execution.standard_error import StandardError
@@ -79,22 +78,13 @@ def _probed(
     words += ["--timeout", f"{arguments.timeout:g}"] if arguments.timeout else []
     words += ["--dump", arguments.dump] if arguments.dump else []
     words += ["--json"] * arguments.json + ["--", *command]
-    taken.say(f"{len(taken.done) + 1}. {shlex.join(words)}")
+    line = shlex.join(words)
+    taken.say(f"{len(taken.done) + 1}. {line}")
     try:
         selection = select(_triage.probes_for_crash(), kernels=environment_kernels())
-        probed = run_probed(
-            Request(
-                program=tuple(command),
-                selection=selection,
-                dump=arguments.dump,
-                overwrite=arguments.overwrite,
-                timeout=arguments.timeout,
-                blocking=blocking,
-                redirected=arguments.json,
-                command=shlex.join(words),
-                hears=True,
-                stdin=given,
-            )
+        request = _program.request_of(arguments, command, selection)
+        probed = _program.run_probed(
+            replace(request, blocking=blocking, command=line, hears=True, stdin=given)
         )
     except RewriterError:
         # The steps before are known, whatever became of this one.

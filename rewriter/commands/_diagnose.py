@@ -61,7 +61,6 @@ def act(arguments: Arguments) -> int:
 
 
 def _act_artifact(arguments: Arguments, path: str) -> int:
-    """Diagnose a wrapper, a package, or a dump."""
     if is_dump(path):
         refuse_run_options(arguments)
         why = "a dump is diagnosed by its values"
@@ -95,7 +94,6 @@ def _act_artifact(arguments: Arguments, path: str) -> int:
 
 
 def _act_program(arguments: Arguments, command: Sequence[str]) -> int:
-    """Diagnose a program, with probes in the wrappers that it loads."""
     _program.refuse_options_of_artifacts(arguments, ())
     program.require(command)
     right = _right(arguments)

@@ -195,7 +195,6 @@ def _calls(ran: HookedRun) -> list[Line]:
 
 
 def _times(times: Sequence[Timed]) -> list[Line]:
-    """A table of the launches that took longest."""
     shown = tuple(times[:_SHOWN])
     rows = timing.lines(shown, name=short)
     lines: list[Line] = [*table(rows, stream="stderr")]

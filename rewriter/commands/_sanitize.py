@@ -56,7 +56,6 @@ def act(arguments: Arguments) -> int:
 
 
 def _act_artifact(arguments: Arguments, path: str) -> int:
-    """Look for memory faults of a wrapper or a package."""
     checks = chosen(arguments.only)
     _check_guard(arguments.guard)
     artifact = open_named(arguments, path, kernels=True)
@@ -76,7 +75,6 @@ def _act_artifact(arguments: Arguments, path: str) -> int:
 
 
 def _act_program(arguments: Arguments, command: Sequence[str]) -> int:
-    """Look for memory faults of the wrappers of a program."""
     _program.refuse_options_of_artifacts(arguments)
     checks = chosen(arguments.only)
     _check_guard(arguments.guard)

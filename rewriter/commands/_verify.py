@@ -76,7 +76,6 @@ def _act_artifact(arguments: Arguments, path: str) -> int:
 
 
 def _act_program(arguments: Arguments, command: Sequence[str]) -> int:
-    """Run a program with probes in the wrappers that it loads, and check their launches."""
     _program.refuse_options_of_artifacts(arguments, ())
     program.require(command)
     claims = _given(arguments)

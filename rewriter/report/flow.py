@@ -38,7 +38,6 @@ def places(run: RunDump, nodes: Sequence[FlowNode]) -> Iterator[Place]:
 
 
 def _layers(names: Names, read: Sequence[str]) -> Iterator[str]:
-    """The layers whose parameters are read."""
     for name in read:
         if _is_kept(names, name):
             parts = names.called(variable(name)).split(".")[:-1]

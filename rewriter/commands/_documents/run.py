@@ -63,7 +63,6 @@ class RunDocument(Document, frozen=True, kw_only=True, tag="rewriter.run"):
 
 
 def _by_launch(ran: RunResult) -> Iterator[RanLaunch]:
-    """Each launch that ran."""
     seen: dict[int, dict[int, list[Json]]] = {}
     for row in ran.events:
         if "launch" not in row:

@@ -65,20 +65,19 @@ def report(
     `RewriterError` where a name is no run's.
     """
     sources = sources or of_dump()
-    called = asked = named(dump, runs)
-    over_calls = None if trend is None else trends.trends(called, trend)
-    choice = overview.Choice(tuple(called)) if runs else overview.choose(called)
-    chosen = tuple(_read_run(run, sources(run), tensors=tensors) for run in choice.runs)
-    called = list(choice.runs)
+    asked = named(dump, runs)
+    over_calls = None if trend is None else trends.trends(asked, trend)
+    called, calls = (asked, ()) if runs else overview.choose(asked)
+    chosen = tuple(_read_run(run, sources(run), tensors=tensors) for run in called)
     merged = findings.merged([run.findings for run in chosen])
-    if choice.calls:
-        merged = (*merged, Finding("sampled", "note", choice.text))
+    if calls:
+        merged = (*merged, Finding("sampled", "note", overview.said(calls, len(called))))
     judged = verdicts.of_dump(dump, called, merged, values=tensors)
     crash = next((verdict for verdict, _ in judged if isinstance(verdict, CrashVerdict)), None)
     conclusion = read_conclusion(dump.home)
     if crash is not None and not (conclusion or crash.ended.running):
         crash = None  # how it ended is not known: what the record says is more
-    text = sentence(crash.headline) if crash else findings.verdict(merged, chosen, choice.calls)
+    text = sentence(crash.headline) if crash else findings.verdict(merged, chosen, calls)
     is_whole = not runs and (dump.path / MANIFEST).is_file()
     if is_whole and not crash and conclusion and verdicts.has_failed(dump, conclusion):
         ended = f"no launch was recorded as running when the program ended: {conclusion.ended}"
@@ -91,7 +90,7 @@ def report(
         findings=merged,
         runs=chosen,
         verdicts=judged,
-        calls=choice.calls,
+        calls=calls,
         trends=over_calls,
     )
 

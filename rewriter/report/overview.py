@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rewriter.core import parallel
 from rewriter.core.dtypes import is_floating
@@ -20,31 +20,12 @@ _IN_FULL, _SHOWN = 20 << 20, 6 << 20
 _MOST = 100  # calls that are shown of many
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The calls that a page shows in full, and all of them at a glance; the latter are none where
-    all are shown."""
-
-    runs: tuple[RunDump, ...]
-    calls: tuple[CallOverview, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """What is said about it."""
-        launches = sum(call.launches for call in self.calls)
-        return (
-            f"{counted(len(self.calls), 'call', grouped=True)} with "
-            f"{counted(launches, 'launch', 'launches', grouped=True)} were looked through for NaN, "
-            f"infinities and faults; {len(self.runs):,} are shown in full, those where there is "
-            "one first. `--run` shows any other."
-        )
-
-
-def choose(runs: Sequence[RunDump]) -> Choice:
-    """All calls, or of a dump that is too large those with something to see, the first and last."""
+def choose(runs: Sequence[RunDump]) -> tuple[Sequence[RunDump], tuple[CallOverview, ...]]:
+    """The calls that a page shows in full: all, or of a dump that is too large those with something
+    to see, the first and last; then all of them at a glance."""
     sizes = [_size(run) for run in runs]
     if sum(sizes) <= _IN_FULL:
-        return Choice(tuple(runs))
+        return runs, ()
     calls = _with_odd(list(parallel.each(overview, runs, sizes)))
     order = sorted(range(len(runs)), key=lambda at: -_interest(calls[at]))
     spread = [0, len(runs) - 1, *range(0, len(runs), max(1, len(runs) // _MOST))]
@@ -56,7 +37,18 @@ def choose(runs: Sequence[RunDump]) -> Choice:
         if shown and (room < 0 or len(shown) >= _MOST):
             break
         shown.append(at)
-    return Choice(tuple(runs[at] for at in sorted(shown)), calls)
+    return [runs[at] for at in sorted(shown)], calls
+
+
+def said(calls: Sequence[CallOverview], shown: int) -> str:
+    """That of all these calls some are shown in full."""
+    launches = sum(call.launches for call in calls)
+    return (
+        f"{counted(len(calls), 'call', grouped=True)} with "
+        f"{counted(launches, 'launch', grouped=True)} were looked through for NaN, infinities and "
+        f"faults; {shown:,} are shown in full, those where there is one first. `--run` shows any "
+        "other."
+    )
 
 
 def overview(run: RunDump) -> CallOverview:

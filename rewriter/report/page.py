@@ -94,12 +94,7 @@ _COLUMNS = (
     Column("nodes", "Source nodes"),
     Column("name", "Writes"),
     Column("type", "Type"),
-    Column("min", "Min", True),
-    Column("max", "Max", True),
-    Column("mean", "Mean", True),
-    Column("std", "Std", True),
-    Column("nan", "NaN", True),
-    Column("inf", "Inf", True),
+    *(Column(x.lower(), x, True) for x in ("Min", "Max", "Mean", "Std", "NaN", "Inf")),
 )
 _COMPARED = (
     *_COLUMNS[:6],

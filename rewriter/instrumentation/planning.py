@@ -20,7 +20,6 @@ from rewriter.instrumentation.types import Plan, Selection, Skipped
 from rewriter.locate.guards import NO_GUARDS, Guards
 from rewriter.locate.types import (
     Argument,
-    EntryPoint,
     InputSpec,
     Launch,
     Located,
@@ -63,7 +62,14 @@ def plan_probes(
     record = OptionsRecord(name, dialect.packer, operators_digest, label, key, "; ".join(checked))
     sha256 = hashlib.sha256(source.data).hexdigest()
     options = table.options(
-        record, sha256, located, selection, memory=memory, inputs=_expected(inputs, record)
+        record,
+        sha256,
+        located,
+        selection,
+        memory=memory,
+        inputs=table.expected_inputs(inputs.specs, record.guards, reads=inputs.reads)
+        if inputs.checks
+        else {},
     )
     lines.header(located.header, selection, record, options, rows, inputs.names)
     every_input = (name for entry in located.entries for name in entry.inputs)
@@ -78,52 +84,11 @@ def plan_probes(
     )
 
 
-def _expected(inputs: _Inputs, record: OptionsRecord) -> Json:
-    if not inputs.checks:
-        return {}
-    return table.expected_inputs(inputs.specs, record.guards, reads=inputs.reads)
-
-
 def _flagged(
     rows: Sequence[Json], key: str, flag: str, numbers: Container[int | None]
 ) -> tuple[Json, ...]:
     """The rows of a table, with a flag in those whose `key` is one of the numbers."""
     return tuple({**row, flag: True} if row[key] in numbers else row for row in rows)
-
-
-class _NoLines:
-    """Stands in for `Lines` if there is no source, and only the table is made."""
-
-    needs_releases = False
-
-    def begin(self, entry: EntryPoint, *, checks: bool) -> None:
-        pass
-
-    def inputs(self, entry: EntryPoint, names: Sequence[str], at: int) -> None:
-        pass
-
-    def around(self, launch: Launch, phase: Phase, arguments: tuple[Argument, ...]) -> None:
-        pass
-
-    def checked(self, launch: Launch) -> None:
-        pass
-
-    def memory(self, event: MemoryEvent) -> None:
-        pass
-
-
-def plan_table(name: str, sha256: str, located: Located, selection: Selection) -> Json:
-    """Only the table that instrumenting gives a wrapper: `options`, `launches` and `inputs`."""
-    lines = _NoLines()
-    chosen = matching.choose(located.launches, selection)
-    inputs = _plan_entries(lines, located, selection)
-    launches = _plan_launches(lines, located, chosen, selection, inputs)
-    record = OptionsRecord(name)
-    memory = _plan_memory(lines, located.memory, selection)
-    options = table.options(
-        record, sha256, located, selection, memory=memory, inputs=_expected(inputs, record)
-    )
-    return {"options": options, "launches": list(launches.rows), "inputs": list(inputs.names)}
 
 
 @dataclass(frozen=True)
@@ -148,7 +113,7 @@ class _Launches:
     rows: tuple[Json, ...]
 
 
-def _plan_entries(lines: Lines | _NoLines, located: Located, selection: Selection) -> _Inputs:
+def _plan_entries(lines: Lines, located: Located, selection: Selection) -> _Inputs:
     """Add the lines at the start of each entry, and where its inputs have names."""
     checks = probes.checks_inputs(selection)
     reads = matching.asks_for_inputs(selection) and probes.reads_inputs(selection)
@@ -171,7 +136,7 @@ def _plan_entries(lines: Lines | _NoLines, located: Located, selection: Selectio
 
 
 def _plan_memory(
-    lines: Lines | _NoLines, events: Sequence[MemoryEvent], selection: Selection
+    lines: Lines, events: Sequence[MemoryEvent], selection: Selection
 ) -> tuple[Json, ...]:
     """Add the lines of memory events, as probes need them. Returns the rows of these events, also
     of those whose line cannot be inserted.
@@ -222,7 +187,7 @@ def _ends(
 
 
 def _plan_launches(
-    lines: Lines | _NoLines,
+    lines: Lines,
     located: Located,
     chosen: Sequence[Launch],
     selection: Selection,

@@ -14,7 +14,7 @@ from itertools import takewhile
 from rewriter.model_names.graph import MOST_BYTES, FxGraph, FxNode
 
 _HEAD = "# Graph fragment:"
-_LINE = re.compile(r"^#   %(\w+) : (?:Tensor (?:\"([^\"]*)\")? ?)?(?:\[num_users=\d+\])? = (.*)$")
+_LINE = re.compile(r"^#   %(\w+) : (?:Tensor)?(?: ?\"([^\"]*)\")? ?(?:\[num_users=\d+\])? ?= (.*)$")
 _CALL = re.compile(r"call_function\[target=([\w.]+)\]\(args = \((.*)\), kwargs = \{(.*)\}\)$")
 _ITEM = re.compile(r"operator\.getitem\((\w+), (\d+)\)$")
 _RETURN = re.compile(r"^#   return (.*)$")
@@ -29,7 +29,7 @@ def fragments(source: str) -> dict[str, FxGraph]:
     """The fragments of a wrapper, by the kernels below them."""
     found: dict[str, FxGraph] = {}
     graph: FxGraph | None = None
-    lines = iter(source.split("\n")) if len(source) <= MOST_BYTES else iter(())
+    lines = iter(source.replace("\r\n", "\n").split("\n") if len(source) <= MOST_BYTES else ())
     for line in lines:
         if line.rstrip() == _HEAD:
             text = []
@@ -85,4 +85,5 @@ def _python(target: str, args: str, kwargs: str) -> str:
 
 
 def _device(match: re.Match[str]) -> str:
-    return f"device(type='{match[1]}')"
+    index = f", index={match[2]}" if match[2] else ""
+    return f"device(type='{match[1]}'{index})"

@@ -11,10 +11,10 @@ from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.core.types import Json
 from rewriter.dump.names import Input, Names
 from rewriter.locate.types import Located
-from rewriter.model_names import fragments
 from rewriter.model_names.attribution import attribute, attribute_inside, left_over
+from rewriter.model_names.fragment import fragments
 from rewriter.model_names.graph import FxGraph, FxNode, ModelLine, first_place, parse, subgraphs
-from rewriter.model_names.known import Compilations, grouped
+from rewriter.model_names.known import FRAGMENT, Compilations, grouped
 from rewriter.model_names.lines import lines_of_map, lines_of_nodes
 from rewriter.model_names.trace import CompilationTrace
 
@@ -46,7 +46,7 @@ def of_wrappers(wrappers: Sequence[Wrapper], compilations: Compilations) -> dict
     for wrapper in wrappers:
         about = compilations.of_wrapper(wrapper)
         if about is None:
-            if fragments.fragments(wrapper.plain.data):
+            if FRAGMENT in wrapper.source:
                 by_wrapper[wrapper.name] = of_source(wrapper.located, wrapper.plain.data)
             continue
         lowered = parse(about.lowered)
@@ -125,8 +125,8 @@ def of_wrapper(located: Located, traced: CompilationTrace, source: bytes = b"") 
         **attribute(located.launches, located.entries[0], lowered),
         **_by_provenance(located, traced.mappings),
     }
-    for index, named in fragments.by_launch(located, fragments.fragments(source)).items():
-        computed.setdefault(index, tuple(name for name in named if name in lowered.nodes))
+    for index, fragment in _fragments(located, source).items():
+        computed.setdefault(index, tuple(name for name in fragment.nodes if name in lowered.nodes))
     once = [launch for launch in located.launches if not launch.repeats]
     computed |= left_over(once, computed, lowered)
     nodes = {index: model.of(names) for index, names in computed.items()}
@@ -220,13 +220,19 @@ class _ModelNames:
 
 def of_source(located: Located, source: bytes) -> Names:
     """The names in the text of a wrapper itself: the nodes of its kernels."""
-    by_launch = fragments.by_launch(located, fragments.fragments(source))
     return Names(
         computes={
-            index: tuple(f"{name} = {text}" for name, text in nodes.items())
-            for index, nodes in by_launch.items()
+            index: tuple(node.statement for node in fragment.nodes.values())
+            for index, fragment in _fragments(located, source).items()
         }
     )
+
+
+def _fragments(located: Located, source: bytes) -> dict[int, FxGraph]:
+    """The graph in the comment above a kernel, by its first launch: that of others may differ."""
+    known = fragments(source.decode("utf-8", "replace")) if FRAGMENT in source else {}
+    first = {launch.kernel: launch.index for launch in reversed(located.launches)}
+    return {first[kernel]: graph for kernel, graph in known.items() if kernel in first}
 
 
 def _calls(graph: FxGraph, names: Iterable[str]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from rewriter.instrumentation.instrument import instrument_all
 from rewriter.model_names.entries.index import EntryIndex, cache_of
 from rewriter.model_names.entries.reading import innermost, read_autograd, read_graph
 from rewriter.model_names.entries.types import Frame
-from rewriter.model_names.fragments import fragments
+from rewriter.model_names.fragment import fragments
 from rewriter.model_names.known import Compilations
 from rewriter.model_names.names import of_artifact
 
@@ -272,7 +272,7 @@ FRAGMENT = f"""
 #   %exp : [num_users=1] = {_EXP}
 #   return %sum_1
 triton_0 = async_compile.triton('triton_0', '')
-""".encode()
+"""
 
 
 def test_a_fragment_is_read() -> None:
@@ -281,11 +281,12 @@ def test_a_fragment_is_read() -> None:
         "sum_1": "aten.sum.dim_IntList(add, [0], d=1)",
         "exp": "aten.exp.default(add)",
     }
-    assert fragments(FRAGMENT) == {"triton_0": nodes}
-    assert fragments(FRAGMENT.replace(b"\n", b"\r\n")) == {"triton_0": nodes}
-    assert fragments(FRAGMENT.replace(b"triton_0 =", b"triton_0 +")) == {}
-    assert fragments(FRAGMENT.replace(b"(args", b"args")) == {}
-    assert fragments(b"# Graph fragment:\n") == {}
+    for text in (FRAGMENT, FRAGMENT.replace("\n", "\r\n")):
+        (graph,) = fragments(text).values()
+        assert {node.name: node.call for node in graph.nodes.values()} == nodes
+    assert fragments(FRAGMENT.replace("triton_0 =", "triton_0 +")) == {}
+    assert not fragments(FRAGMENT.replace("(args", "args"))["triton_0"].nodes
+    assert fragments("# Graph fragment:\n") == {}
 
 
 def test_without_the_graph_of_inductor_that_of_autograd_names_lines(

@@ -152,8 +152,8 @@ def test_a_fragment_is_read_as_a_graph() -> None:
     assert graph.outputs == ("getitem", "iota")
     assert graph.types == {"arg0_1": "f32[8, s0][s0, 1]cuda:0"}
     assert graph.nodes["iota"].call == (
-        "prims.iota.default(8, start=0, step=1, dtype=torch.int64, device=device(type='cuda'), "
-        "requires_grad=False)"
+        "prims.iota.default(8, start=0, step=1, dtype=torch.int64, "
+        "device=device(type='cuda', index=0), requires_grad=False)"
     )
     assert graph.nodes["sort"].reads == ("arg0_1",)
     assert _with_items(graph).nodes["getitem"].item == 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import stat
 import struct
 import tempfile
@@ -17,11 +16,10 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from threading import Event
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 
 from rewriter.artifact.package.pack import BLOCK, ORIGINAL, SOURCES
 from rewriter.core import limits
@@ -42,7 +40,6 @@ _LOCAL_HEADER = 30  # bytes in front of an entry's name, at least
 _LENGTHS = 26  # where these say how long the name and what follows it are
 _END = struct.Struct("<4s4H2LH")  # what a zip file ends in: the fifth is the number of entries
 _END_SIGNATURE = b"PK\5\6"
-_IN_ZIP64 = 0xFFFF  # the number is elsewhere
 # Of files with more entries, or larger ones: where the other record is, and that.
 _LOCATOR, _LOCATOR_SIGNATURE = struct.Struct("<4sLQL"), b"PK\6\7"
 _END64, _END64_SIGNATURE = struct.Struct("<4sQ2H2L4Q"), b"PK\6\6"
@@ -50,32 +47,42 @@ _ENTRY = 46  # bytes of an entry in the directory, less its name
 _COMMENT = 0xFFFF  # bytes of a comment, at most
 
 
-class Container(Protocol):
-    """The members of a package by their paths in it, with `/` between the parts."""
+@dataclass(frozen=True)
+class Container:
+    """A file or directory, and its members by their paths in it, with `/` between the parts, in the
+    order of the package."""
 
-    @property
-    def path(self) -> Path:
-        """The file or directory."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Every member, in the order of the package."""
-
-    def read(self, name: str, bound: int) -> bytes:
-        """The bytes of a member. Raises `RewriterError` where there are more than `bound`."""
+    path: Path
+    names: tuple[str, ...]
 
     def size(self, name: str) -> int:
         """How many bytes a member has, as it says."""
+        raise NotImplementedError
 
-    def extract(self, name: str, to: Path) -> None:
-        """Copy a member, of any size, into a new file."""
+    def blocks(self, name: str) -> Iterator[bytes]:
+        """Yield the bytes of a member, a piece at a time. Raises `RewriterError` at the end if they
+        do not have the checksum that the package says."""
+        raise NotImplementedError
 
     def open(self, name: str) -> IO[bytes]:
         """A member to read parts of; its checksum is not compared."""
+        raise NotImplementedError
+
+    def read(self, name: str, bound: int) -> bytes:
+        """The bytes of a member. Raises `RewriterError` where there are more than `bound`."""
+        limits.require_size(self.path / name, self.size(name), bound)
+        return b"".join(self.blocks(name))
+
+    def extract(self, name: str, to: Path) -> None:
+        """Copy a member, of any size, into a new file."""
+        with to.open("xb") as target:
+            target.writelines(self.blocks(name))
 
     def check(self, name: str, stopped: Event | None = None) -> None:
-        """Raise `RewriterError` where a member does not have the checksum that the package says.
-        Returns early if it is stopped."""
+        """Compare the checksum of a member. Returns early if it is stopped."""
+        for _ in self.blocks(name):
+            if stopped is not None and stopped.is_set():
+                return
 
 
 def root_of(names: tuple[str, ...]) -> str:
@@ -92,70 +99,44 @@ def root_of(names: tuple[str, ...]) -> str:
 
 
 @dataclass(frozen=True)
-class Zip:
+class Zip(Container):
     """A `.pt2` file. Made by `open_zip`, which checks it."""
 
-    path: Path
-    names: tuple[str, ...]
+    _opened: dict[int, zipfile.ZipFile] = field(default_factory=dict, repr=False, compare=False)
 
-    @cached_property
+    @property
     def _directory(self) -> zipfile.ZipFile:
-        """The directory of the file, read once: a package may have thousands of members."""
-        with _reading(self.path):
-            return zipfile.ZipFile(self.path)
+        """The directory of the file, read once: a package may have thousands of members. A forked
+        process opens its own, since it would share the place in the file with its parent."""
+        if (process := os.getpid()) not in self._opened:
+            self._opened[process] = zipfile.ZipFile(self.path)
+        return self._opened[process]
 
     def size(self, name: str) -> int:
-        return self._directory.getinfo(name).file_size
+        with _reading(self.path):
+            return self._directory.getinfo(name).file_size
 
-    def read(self, name: str, bound: int) -> bytes:
-        limits.require_size(self.path / name, self.size(name), bound)
+    def blocks(self, name: str) -> Iterator[bytes]:
         with _reading(self.path), self._directory.open(name) as source:
-            # One that inflates to more than it says is read no further.
-            data = source.read(bound + 1)
-            self._require_whole(name, len(data))
-            return data
-
-    def extract(self, name: str, to: Path) -> None:
-        with (
-            _reading(self.path),
-            self._directory.open(name) as source,
-            to.open("xb") as target,
-        ):
-            shutil.copyfileobj(source, target, BLOCK)
-            self._require_whole(name, target.tell())
+            size = 0
+            while block := source.read(BLOCK):
+                size += len(block)
+                yield block
+            # An entry may inflate to less than it claims, which zipfile takes for its end.
+            if size != self.size(name):
+                problem = f"the entry {name!r} holds {size:,} bytes, not what it says"
+                raise zipfile.BadZipFile(problem)
 
     def open(self, name: str) -> IO[bytes]:
-        entry = self._directory.getinfo(name)
         with _reading(self.path):
+            entry = self._directory.getinfo(name)
             if entry.compress_type == zipfile.ZIP_STORED:
                 # As torch writes it. zipfile would read all that stands before a place in it.
                 return io.BufferedReader(_Part(self.path, *_place(self.path, entry)))
             unpacked = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
-            with self._apart(name) as source:
-                shutil.copyfileobj(source, unpacked, BLOCK)
+            unpacked.writelines(self.blocks(name))
             unpacked.seek(0)
             return unpacked
-
-    def check(self, name: str, stopped: Event | None = None) -> None:
-        with _reading(self.path), self._apart(name) as source:
-            size = 0
-            while block := source.read(BLOCK):
-                size += len(block)
-                if stopped is not None and stopped.is_set():
-                    return
-            self._require_whole(name, size)
-
-    @contextmanager
-    def _apart(self, name: str) -> Iterator[IO[bytes]]:
-        """A member, by a descriptor that nobody shares: a forked process has none of its parent."""
-        entry = self._directory.getinfo(name)  # not by its name: the file may have been replaced
-        with zipfile.ZipFile(self.path) as file, file.open(entry) as source:
-            yield source
-
-    def _require_whole(self, name: str, size: int) -> None:
-        """An entry may inflate to less than it claims, which zipfile takes for its end."""
-        if size != self.size(name):
-            raise zipfile.BadZipFile(f"the entry {name!r} holds {size:,} bytes, not what it says")
 
 
 class _Part(io.RawIOBase):
@@ -197,31 +178,16 @@ def _place(path: Path, entry: zipfile.ZipInfo) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Folder:
-    """A directory with the members of a package in it."""
-
-    path: Path
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        files = []
-        for path in sorted(self.path.rglob("*")):
-            if path.is_symlink():
-                raise _refused(self.path, f"{path.relative_to(self.path)} is a link")
-            if path.is_file():
-                files.append(path.relative_to(self.path).as_posix())
-        if len(files) > limits.MEMBERS:
-            raise limits.too_large(self.path, f"{len(files):,} files", f"{limits.MEMBERS:,}")
-        return tuple(files)
+class Folder(Container):
+    """A directory with the members of a package in it. Made by `open_folder`, which checks it."""
 
     def size(self, name: str) -> int:
         return (self.path / name).stat().st_size
 
-    def read(self, name: str, bound: int) -> bytes:
-        return limits.read(self.path / name, bound)
-
-    def extract(self, name: str, to: Path) -> None:
-        shutil.copyfile(self.path / name, to)
+    def blocks(self, name: str) -> Iterator[bytes]:
+        with self.open(name) as source:
+            while block := source.read(BLOCK):
+                yield block
 
     def open(self, name: str) -> IO[bytes]:
         return (self.path / name).open("rb")
@@ -231,13 +197,12 @@ class Folder:
 
 
 @dataclass(frozen=True)
-class Overlay:
+class Overlay(Container):
     """Sources beside the package that they were taken from: what `--no-rebuild` writes.
 
     `files` gives the files of the directory for the members that they are to replace.
     """
 
-    path: Path
     original: Zip
     files: Mapping[str, str]
 
@@ -257,34 +222,23 @@ class Overlay:
             if not file.is_file():
                 raise _missing(file)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.original.names
+    def _place(self, name: str) -> tuple[Container, str]:
+        """Where a member is, and what it is called there."""
+        if name in self.files:
+            return Folder(self.path, ()), self.files[name]
+        return self.original, name
 
     def size(self, name: str) -> int:
-        if name in self.files:
-            return (self.path / self.files[name]).stat().st_size
-        return self.original.size(name)
+        container, inside = self._place(name)
+        return container.size(inside)
 
-    def read(self, name: str, bound: int) -> bytes:
-        if name in self.files:
-            return limits.read(self.path / self.files[name], bound)
-        return self.original.read(name, bound)
-
-    def extract(self, name: str, to: Path) -> None:
-        if name in self.files:
-            shutil.copyfile(self.path / self.files[name], to)
-        else:
-            self.original.extract(name, to)
+    def blocks(self, name: str) -> Iterator[bytes]:
+        container, inside = self._place(name)
+        return container.blocks(inside)
 
     def open(self, name: str) -> IO[bytes]:
-        if name in self.files:
-            return (self.path / self.files[name]).open("rb")
-        return self.original.open(name)
-
-    def check(self, name: str, stopped: Event | None = None) -> None:
-        if name not in self.files:
-            self.original.check(name, stopped)
+        container, inside = self._place(name)
+        return container.open(inside)
 
 
 def is_folder(path: Path) -> bool:
@@ -298,14 +252,28 @@ def is_folder(path: Path) -> bool:
     return len(inside) == 1 and (inside[0] / MODELS).is_dir() and not inside[0].is_symlink()
 
 
+def open_folder(path: Path) -> Folder:
+    """The files of a directory. Raises `RewriterError` on a link, or on too many."""
+    names = []
+    for file in sorted(path.rglob("*")):
+        if file.is_symlink():
+            raise _refused(path, f"{file.relative_to(path)} is a link")
+        if file.is_file():
+            names.append(file.relative_to(path).as_posix())
+    if len(names) > limits.MEMBERS:
+        raise limits.too_large(path, f"{len(names):,} files", f"{limits.MEMBERS:,}")
+    return Folder(path, tuple(names))
+
+
 def open_zip(path: Path) -> Zip:
     """Check the directory of a zip file and return its members. Raises on what is not sound."""
     if not path.is_file():
         raise _missing(path)
-    _require_small(path)
+    claimed = _claimed(path)
     with _reading(path), zipfile.ZipFile(path) as file:
-        entries, comment = file.infolist(), file.comment
-    _check_count(path, len(entries), len(comment))
+        entries = file.infolist()
+    if claimed not in (None, len(entries)):  # zipfile is content with fewer
+        raise _corrupt(path, f"{len(entries)} of its {claimed} entries can be found")
     _check_names(path, entries)
     for entry in entries:
         if entry.compress_type not in _METHODS:
@@ -314,8 +282,11 @@ def open_zip(path: Path) -> Zip:
     return Zip(path, tuple(entry.filename for entry in entries if not entry.is_dir()))
 
 
-def _require_small(path: Path) -> None:
-    """Refuse more members than the bound before zipfile makes an object of each."""
+def _claimed(path: Path) -> int | None:
+    """How many entries a file says that it has; `None` if it does not end as a zip file.
+
+    Refuses more than the bound before zipfile makes an object of each.
+    """
     with path.open("rb") as file:
         there = file.seek(0, os.SEEK_END)
         file.seek(max(0, there - _END.size - _COMMENT))
@@ -325,7 +296,7 @@ def _require_small(path: Path) -> None:
         if not (tail.startswith(_END_SIGNATURE, at) and tail.endswith(b"\0\0")):
             at = tail.rfind(_END_SIGNATURE)
         if not 0 <= at <= len(tail) - _END.size:
-            return  # zipfile says what it misses
+            return None  # zipfile says what it misses
         *_, count, size, _offset, _comment = _END.unpack_from(tail, at)
         where = tail[at - _LOCATOR.size : at] if at >= _LOCATOR.size else b""
         if where.startswith(_LOCATOR_SIGNATURE):
@@ -339,20 +310,10 @@ def _require_small(path: Path) -> None:
     if limits.DIRECTORY_BYTES < size <= there:
         problem = f"a directory of {size:,} bytes"
         raise limits.too_large(path, problem, f"{limits.DIRECTORY_BYTES:,}")
-
-
-def _check_count(path: Path, count: int, comment: int) -> None:
-    """The file says how many entries there are; zipfile is content with fewer."""
-    with path.open("rb") as file:
-        file.seek(-min(path.stat().st_size, _END.size + comment), os.SEEK_END)
-        signature, *_, claimed, _size, _offset, _comment = _END.unpack(file.read(_END.size))
-    if signature == _END_SIGNATURE and claimed not in (count, _IN_ZIP64):
-        raise _corrupt(path, f"{count} of its {claimed} entries can be found")
+    return int(count)
 
 
 def _check_names(path: Path, entries: list[zipfile.ZipInfo]) -> None:
-    if len(entries) > limits.MEMBERS:
-        raise limits.too_large(path, f"{len(entries):,} members", f"{limits.MEMBERS:,}")
     for entry in entries:
         # `orig_filename` is what the file says; zipfile cuts names at a NUL.
         name = entry.orig_filename
@@ -405,7 +366,14 @@ def _reading(path: Path) -> Iterator[None]:
     """Turn what reading a zip file may raise into one error."""
     try:
         yield
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        KeyError,
+        NotImplementedError,
+        ValueError,
+    ) as error:
         raise _corrupt(path, str(error) or "it ends too early") from error
 
 

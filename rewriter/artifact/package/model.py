@@ -3,6 +3,7 @@ wrapper, the kernels, the library, the weights."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from rewriter.artifact.package.container import (
     Folder,
     Overlay,
     is_folder,
+    open_folder,
     open_zip,
     root_of,
 )
@@ -145,6 +147,16 @@ class Package(Artifact):
         """Whether it is a directory with sources and a build script."""
         return isinstance(self.container, Overlay)
 
+    def hashes(self) -> dict[str, str]:
+        """The SHA-256 of each member, by its name without the archive's own."""
+        found = {}
+        for name in self.container.names:
+            digest = hashlib.sha256()
+            for block in self.container.blocks(name):
+                digest.update(block)
+            found[name.removeprefix(self.root)] = digest.hexdigest()
+        return found
+
     def require_target(
         self, output: str | None, *, in_place: bool, shown: bool, probing: bool
     ) -> None:
@@ -241,10 +253,11 @@ def _container(path: Path) -> Container:
     if not path.is_dir():
         return open_zip(path)
     if not (path / pack.SOURCES).is_file():
-        return Folder(path)
+        return open_folder(path)
     file = path / pack.SOURCES
     files = _read_manifest(file, limits.read(file, limits.JSON_BYTES)).get("replaced", ())
-    return Overlay(path, open_zip(path / pack.ORIGINAL), files)
+    original = open_zip(path / pack.ORIGINAL)
+    return Overlay(path, original.names, original, files)
 
 
 def _model(container: Container, name: str, members: tuple[str, ...], pickled: bool) -> Model:

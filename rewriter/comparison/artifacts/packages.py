@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from rewriter.artifact.package import pack
 from rewriter.artifact.package.container import Overlay, Zip
-from rewriter.artifact.package.members import member_hashes
 from rewriter.artifact.package.model import Model, Package
 from rewriter.comparison.artifacts.types import MemberChange, PackageDifference, ValueChange
 from rewriter.core import edit
@@ -19,7 +18,7 @@ _PIECE = 1 << 20
 
 def compare(a: Package, b: Package) -> PackageDifference:
     """What differs between two packages, for the models that were chosen in both."""
-    hashes_a, hashes_b = member_hashes(a), member_hashes(b)
+    hashes_a, hashes_b = a.hashes(), b.hashes()
     models_a, models_b = ({model.name: model for model in side.models} for side in (a, b))
     values: list[ValueChange] = []
 
@@ -52,7 +51,7 @@ def is_same_file(a: Package, b: Package) -> bool:
     """Whether two packages are equal byte for byte; for a directory, whether its contents are."""
     if isinstance(a.container, Zip) and isinstance(b.container, Zip):
         return pack.sha256(a.path) == pack.sha256(b.path)
-    return member_hashes(a) == member_hashes(b)
+    return a.hashes() == b.hashes()
 
 
 def is_same_original(a: Package, b: Package) -> bool:
@@ -81,8 +80,8 @@ def _original_hash(package: Package) -> str | None:
 def _original_members(package: Package) -> dict[str, str] | None:
     """The hashes of the members without probes; `None` if they are not the original ones."""
     if isinstance(package.container, Overlay):
-        return member_hashes(replace(package, container=package.container.original))
-    hashes = member_hashes(package)
+        return replace(package, container=package.container.original).hashes()
+    hashes = package.hashes()
     if package.manifest is None:
         return hashes
     if not package.is_folder and not pack.restore(package.path, package.root):

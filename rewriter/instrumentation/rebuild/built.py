@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from rewriter.artifact.package import pack
-from rewriter.artifact.package.members import member_hashes
 from rewriter.artifact.package.model import Package
 from rewriter.core import markers
 from rewriter.core.errors import RewriterError
@@ -44,7 +43,7 @@ def check(package: Package) -> ProbeCheck | None:
 
 
 def _check(package: Package, manifest: dict[str, Any], written: dict[str, Any]) -> ProbeCheck:
-    hashes = {package.root + name: digest for name, digest in member_hashes(package).items()}
+    hashes = {package.root + name: digest for name, digest in package.hashes().items()}
     models = manifest["models"]
     built = {about[key] for about in models.values() for key in ("wrapper", "library")} - {None}
     if built != set(written):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from rewriter.artifact.graph_kind import graph_of
-from rewriter.artifact.trace.log import ENTRY
+from rewriter.artifact.trace import log
 from rewriter.core import edit, json_text
 from rewriter.core.types import Json
 from rewriter.model_names.entries.types import Frame
@@ -156,27 +156,15 @@ def _name(about: Json) -> str:
 def _entries(path: Path) -> Iterator[tuple[int, Json, bytes]]:
     """Yield the relevant entries with their processes and payloads, except those beyond the
     bounds."""
-    about: tuple[int, Json] | None = None
-    payload: list[bytes] = []
-    size = 0
-    with path.open("rb") as file:
-        for line in file:
-            if line.startswith(b"\t"):
-                size += len(line)
-                if about is not None and size <= MOST_BYTES:
-                    payload.append(line[1:])
-                continue
-            if about is not None and size <= MOST_BYTES:
-                yield *about, b"".join(payload)[:-1]
-            about, payload, size = _about(line), [], 0
-    if about is not None and size <= MOST_BYTES:
-        yield *about, b"".join(payload)[:-1]
+    for (process, about), payload, size in log.entries(path, _about, MOST_BYTES):
+        if size <= MOST_BYTES:
+            yield process, about, payload
 
 
 def _about(line: bytes) -> tuple[int, Json] | None:
     if len(line) > _MOST_LINE or not _WANTED.search(line):
         return None
-    if not (head := ENTRY.match(line)):
+    if not (head := log.ENTRY.match(line)):
         return None
     try:
         return int(head[1]), json_text.parse_object(line[head.end() :])

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import TypeVar
 
 from rewriter.artifact.trace.types import TracedSource, folder_of
 from rewriter.core import json_text, limits
@@ -24,6 +26,7 @@ _WANTED = re.compile(rb'"inductor_output_code"|"inductor_aot_wrapper_code"')
 _HEAD = 4096
 _RANKS = 10**9  # bounds the rank, which becomes a folder's name
 SUFFIX = ".log"
+_T = TypeVar("_T")
 _UNKNOWN: Json = {}  # for an entry whose object cannot be read
 
 
@@ -38,42 +41,44 @@ def is_log(path: Path) -> bool:
 
 def read(path: Path) -> tuple[TracedSource, ...]:
     """The sources in a log, in order; one that occurs twice is returned once."""
+    sources: dict[TracedSource, None] = {}
     try:
-        sources = [
-            _traced(path, about, payload)
-            for about, payload in _entries(path)
-            if payload or about is not _UNKNOWN  # the last line of a program that was killed
-        ]
+        for about, payload, size in entries(path, _wanted, limits.WRAPPER_BYTES):
+            limits.require_size(f"{path}: a traced text", size, limits.WRAPPER_BYTES)
+            if payload or about is not _UNKNOWN:  # the last line of a program that was killed
+                sources[_traced(path, about, payload)] = None
     except OSError as error:
         raise RewriterError(
             "unreadable",
             f"cannot read {path}: {error.strerror}",
             hint="Expected a log that TORCH_TRACE left.",
         ) from error
-    return tuple(dict.fromkeys(sources))
+    return tuple(sources)
 
 
-def _entries(path: Path) -> Iterator[tuple[Json, bytes]]:
-    """Yield the objects of the relevant entries, and their payloads.
+def entries(
+    path: Path, wanted: Callable[[bytes], _T | None], most: int
+) -> Iterator[tuple[_T, bytes, int]]:
+    """Yield what `wanted` says of the line of each entry unless it is `None`, the payload, and how
+    many bytes of the log that takes. What is beyond `most` bytes is left out of the payload.
 
     Logs are large, so only one payload is in memory at a time.
     """
-    about: Json | None = None
+    about: _T | None = None
     payload: list[bytes] = []
+    size = 0
     with path.open("rb") as file:
-        size = 0
-        for line in iter(partial(file.readline, limits.WRAPPER_BYTES + 1), b""):
+        lines = iter(partial(file.readline, limits.WRAPPER_BYTES + 1), b"")
+        for line in chain(lines, (b"",)):
             if line.startswith(b"\t"):
-                if about is not None:
+                size += len(line)
+                if about is not None and size <= most:
                     payload.append(line[1:])
-                    size += len(line)
-                    limits.require_size(f"{path}: a traced text", size, limits.WRAPPER_BYTES)
                 continue
             if about is not None:
-                yield about, _joined(payload)
-            about, payload, size = _wanted(line), [], 0
-    if about is not None:
-        yield about, _joined(payload)
+                # The last line end belongs to the log.
+                yield about, b"".join(payload)[:-1], size
+            about, payload, size = wanted(line), [], 0
 
 
 def _wanted(line: bytes) -> Json | None:
@@ -87,11 +92,6 @@ def _wanted(line: bytes) -> Json | None:
     dump = about.get("graph_dump")
     is_wrapper = isinstance(dump, dict) and dump.get("name") == "inductor_aot_wrapper_code"
     return about if is_wrapper or "inductor_output_code" in about else None
-
-
-def _joined(payload: list[bytes]) -> bytes:
-    """The payload, without the last line end, which belongs to the log."""
-    return b"".join(payload)[:-1]
 
 
 def _traced(path: Path, about: Json, text: bytes) -> TracedSource:

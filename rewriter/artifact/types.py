@@ -175,7 +175,8 @@ class Wrapper:
     def launches(self) -> tuple[Launch, ...]:
         lines = self.restored.kept
         return tuple(
-            launch.placed(lines[launch.line - 1], self.name) for launch in self.located.launches
+            replace(launch, line=lines[launch.line - 1], wrapper=self.name)
+            for launch in self.located.launches
         )
 
     @cached_property

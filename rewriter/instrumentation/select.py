@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import get_args
 
 from rewriter.core.errors import RewriterError
@@ -158,47 +158,32 @@ def check_roles(names: Iterable[str]) -> tuple[Role, ...]:
 
 def check_calls(text: str, *, option: str = "--calls") -> str:
     """Check an option that takes calls and ranges of calls. Returns its text without spaces."""
-    text = "".join(text.split())
-    try:
-        if text:
-            Calls(text)
-    except ValueError as error:
-        raise RewriterError(
-            "bad-calls",
-            f"{option} {text!r}: {error}",
-            hint="Write calls of the wrapper, counted from 0, such as 0,3-5 or 100-.",
-        ) from error
-    return text
+    hint = "Write calls of the wrapper, counted from 0, such as 0,3-5 or 100-."
+    return _readable(text, Calls, "bad-calls", option, hint)
 
 
 def check_bytes(text: str, *, option: str = "--max-bytes") -> str:
     """Check an option that takes a size. Returns its text without spaces."""
+    hint = "Write bytes, or a size such as 500M, 10G or 2GiB."
+    return _readable(text, parse_bytes, "bad-size", option, hint)
+
+
+def _readable(text: str, read: Callable[[str], object], slug: str, option: str, hint: str) -> str:
     text = "".join(text.split())
     try:
         if text:
-            parse_bytes(text)
+            read(text)
     except ValueError as error:
-        raise RewriterError(
-            "bad-size",
-            f"{option} {text!r}: {error}",
-            hint="Write bytes, or a size such as 500M, 10G or 2GiB.",
-        ) from error
+        raise RewriterError(slug, f"{option} {text!r}: {error}", hint=hint) from error
     return text
 
 
 def check_number(option: str, number: int) -> int:
     """Check a count: at least one, and in the range of all runtimes."""
-    if number < 1:
+    if not 1 <= number < _TOO_MANY:
+        bound = "greater than 0" if number < 1 else f"less than {_TOO_MANY:,}"
         raise RewriterError(
-            "bad-number",
-            f"{option} is {number}",
-            hint="Expected a number greater than 0.",
-        )
-    if number >= _TOO_MANY:
-        raise RewriterError(
-            "bad-number",
-            f"{option} is {number}",
-            hint=f"Expected a number less than {_TOO_MANY:,}.",
+            "bad-number", f"{option} is {number}", hint=f"Expected a number {bound}."
         )
     return number
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from rewriter.locate.types import Launch, MemoryEvent
 
@@ -12,19 +13,7 @@ def numbered(events: Iterable[MemoryEvent], launches: Sequence[Launch]) -> tuple
     ordered = sorted(events, key=lambda event: event.insertion_point.start)
     dead = _dead(ordered, launches)
     return tuple(
-        # Three times as fast as `replace`.
-        MemoryEvent(
-            index,
-            event.scope,
-            event.action,
-            event.buffer,
-            event.of,
-            event.line,
-            event.insertion_point,
-            index in dead,
-            event.is_held,
-        )
-        for index, event in enumerate(ordered)
+        replace(event, index=index, is_dead=index in dead) for index, event in enumerate(ordered)
     )
 
 
@@ -32,30 +21,20 @@ def _dead(events: Sequence[MemoryEvent], launches: Sequence[Launch]) -> set[int]
     """The reuses whose memory is written next without being read, by index."""
     waiting: dict[tuple[str, str], int] = {}
     dead: set[int] = set()
-    for place in _by_place(events, launches):
+    index = -1  # of an event
+    both: list[MemoryEvent | Launch] = [*events, *launches]
+    for place in sorted(both, key=lambda place: place.insertion_point.start):
         if isinstance(place, Launch):
             for argument in place.args:
-                index = waiting.pop((place.scope, argument.name.partition(".")[0]), None)
-                if index is not None and argument.role == "out":
-                    dead.add(index)
+                reuse = waiting.pop((place.scope, argument.name.partition(".")[0]), None)
+                if reuse is not None and argument.role == "out":
+                    dead.add(reuse)
             continue
-        index, event = place
-        if event.of:
+        index += 1
+        if place.of:
             # No launch used the memory under its previous name, so that reuse is not dead.
-            waiting.pop((event.scope, event.of), None)
-        if event.action == "reuse":
-            waiting[event.scope, event.buffer] = index
-        else:
-            waiting.pop((event.scope, event.buffer), None)
+            waiting.pop((place.scope, place.of), None)
+        waiting.pop((place.scope, place.buffer), None)
+        if place.action == "reuse":
+            waiting[place.scope, place.buffer] = index
     return dead
-
-
-def _by_place(
-    events: Sequence[MemoryEvent], launches: Sequence[Launch]
-) -> Iterator[Launch | tuple[int, MemoryEvent]]:
-    both = [
-        (launch.insertion_point.start, 1, place, launch) for place, launch in enumerate(launches)
-    ]
-    both += [(event.insertion_point.start, 0, place, event) for place, event in enumerate(events)]  # type: ignore[misc]
-    for _, _, place, launch in sorted(both, key=lambda row: row[:3]):
-        yield launch if isinstance(launch, Launch) else (place, launch)

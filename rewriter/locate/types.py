@@ -108,24 +108,6 @@ class Launch:
     wrapper: WrapperName = ""
     stream: str = ""
 
-    def placed(self, line: int, wrapper: str) -> Launch:
-        """The launch with its line in a file and the wrapper's name. Faster than `replace`."""
-        return Launch(
-            self.index,
-            self.scope,
-            self.kernel,
-            self.kind,
-            line,
-            self.args,
-            self.origins,
-            self.source_nodes,
-            self.insertion_point,
-            self.repeats,
-            self.conditional,
-            wrapper,
-            self.stream,
-        )
-
     @property
     def tensors(self) -> tuple[Argument, ...]:
         """The arguments that are tensors."""

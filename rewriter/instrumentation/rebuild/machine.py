@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import os
 import platform
@@ -18,6 +17,8 @@ from functools import cache
 from pathlib import Path
 
 _PATIENCE = 60  # seconds for a compiler to compile one line
+# In torch/version.py.
+_ASSIGNED = re.compile(r"""^(__version__|cuda)\b[^=\n]*= *['"](.*)['"]""", re.MULTILINE)
 _CUDA_HEADERS = ("cuda.h", "cuda_runtime_api.h")
 
 # g++, clang++-18, x86_64-linux-gnu-c++ and Intel's.
@@ -140,28 +141,13 @@ def installed_torch() -> Torch | None:
     if spec is None or not spec.submodule_search_locations:
         return None
     root = Path(spec.submodule_search_locations[0])
-    assigned = _assigned(root / "version.py")
-    version = assigned.get("__version__", "")
-    return Torch(version, assigned.get("cuda", ""), root) if version else None
-
-
-def _assigned(path: Path) -> dict[str, str]:
-    """The strings that a file of assignments gives to names; torch/version.py is one."""
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError):
-        return {}
-    strings: dict[str, str] = {}
-    for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        if isinstance(node, ast.AnnAssign):
-            targets = [node.target]
-        value = getattr(node, "value", None)
-        if isinstance(value, ast.Constant) and isinstance(value.value, str):
-            strings |= {
-                target.id: value.value for target in targets if isinstance(target, ast.Name)
-            }
-    return strings
+        text = (root / "version.py").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    assigned = dict(_ASSIGNED.findall(text))
+    version = assigned.get("__version__")
+    return Torch(version, assigned.get("cuda", ""), root) if version else None
 
 
 def _cuda_includes() -> Iterator[Path]:

@@ -91,11 +91,8 @@ ENTRIES = ("run_impl", "inductor_entry_impl", "run_impl_minimal_arrayref_interfa
 
 
 def shown_argument(argument: Argument) -> str:
-    type_ = "" if argument.type == "tensor" else f"{argument.type} "
-    expr = "" if argument.expr == argument.name else f" = {argument.expr}"
-    buffer = "" if argument.buffer in (argument.name, "") else f" @ {argument.buffer}"
     later = "" if argument.later is None else f" later {argument.later or 'gone'}"
-    return f"{argument.role} {type_}{argument.name}{expr}{buffer}{later}"
+    return shapes.argument(argument) + later
 
 
 # --- No launches --------------------------------------------------------------------------------

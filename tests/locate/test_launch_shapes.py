@@ -11,7 +11,7 @@ import textwrap
 import shapes
 from rewriter.core.source import Source
 from rewriter.locate.python.locate import locate
-from rewriter.locate.types import Argument, Launch, Located
+from rewriter.locate.types import Launch, Located
 
 PREAMBLE = """
 from ctypes import c_void_p, c_long, c_int
@@ -155,15 +155,8 @@ def located(body: str, *, before: str = "", kernels: str = KERNELS, after: str =
 
 
 def shown(launch: Launch) -> str:
-    arguments = " | ".join(map(shown_argument, launch.args))
+    arguments = " | ".join(map(shapes.argument, launch.args))
     return f"{launch.kind} {launch.kernel}: {arguments}"
-
-
-def shown_argument(argument: Argument) -> str:
-    type_ = "" if argument.type == "tensor" else f"{argument.type} "
-    expr = "" if argument.expr == argument.name else f" = {argument.expr}"
-    buffer = "" if argument.buffer in (argument.name, "") else f" @ {argument.buffer}"
-    return f"{argument.role} {type_}{argument.name}{expr}{buffer}"
 
 
 # --- No launches --------------------------------------------------------------------------------

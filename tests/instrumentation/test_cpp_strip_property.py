@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import re
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,28 +11,34 @@ import pytest
 from hypothesis import strategies as st
 
 import rewriter
+import text_changes
 from artifacts import CPP_FIXTURES, get
 from examples import examples
 from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.cli import main
 from rewriter.core import markers
-from rewriter.core.errors import BAD_INPUT, RewriterError
+from rewriter.core.errors import RewriterError
 from rewriter.core.source import Source
 from rewriter.instrumentation.types import Instrumented
 from rewriter.locate.cpp import embedded
 from sampling import sampled
+from text_changes import (
+    PROBES,
+    TEXTS,
+    Change,
+    Lines,
+    byte_order_mark,
+    check_restored,
+    collide,
+    crlf,
+    insert,
+    lone_cr,
+    no_final_newline,
+    was_accepted,
+)
 
 pytestmark = pytest.mark.properties
 
-PROBES = [
-    *(
-        ",".join(probes)
-        for count in (1, 2, 3)
-        for probes in itertools.combinations(("names", "print", "save"), count)
-    ),
-    "hash",
-    "hash,names,print,save,sync,time",
-]
 # Just in time, C++ of its own, arrays for tensors, a string that is not raw.
 SMALL = {
     name: get(name).data
@@ -47,7 +50,6 @@ SMALL = {
         "cpu-torch2.13/float8 aoti-arrayref",
     )
 }
-Change = Callable[[bytes, st.DataObject], bytes]
 
 
 @lru_cache(maxsize=64)
@@ -63,18 +65,9 @@ def instrumented(data: bytes, probes: str = "print", **options: Any) -> Instrume
 
 def check(data: bytes, result: Instrumented) -> None:
     """Everything that is promised of an instrumented file."""
-    again = opened(result.source)
-    stripped = rewriter.strip(again)
-    assert stripped.source == data
-    assert stripped.exact
-    plain = opened(data)
+    check_restored(opened, data, result)
+    again, plain = opened(result.source), opened(data)
     assert [one.args for one in again.launches] == [one.args for one in plain.launches]
-    before, after = markers.lines(data), markers.lines(result.source)
-    for now, then in zip(again.launches, plain.launches, strict=True):
-        assert after[now.line - 1].rstrip(b"\r\n") == before[then.line - 1].rstrip(b"\r\n")
-    with pytest.raises(RewriterError) as caught:
-        rewriter.instrument(again, result.selection)
-    assert caught.value.slug == "already-instrumented"
 
 
 # --- Text that is laid out otherwise ------------------------------------------------------------
@@ -89,50 +82,29 @@ def body_lines(data: bytes) -> list[int]:
     return sorted(offset for offset in found if source.line_of(offset) > 1)
 
 
-def insert(data: bytes, offset: int, text: bytes) -> bytes:
-    return data[:offset] + text + data[offset:]
-
-
 COMMENTS = [
-    b"// rewriter:0123abcd",
+    *(b"//" + text for text in TEXTS),
     b"// rewriter:0123abcd begin",
     b"// rewriter:0123abcd end",
-    b"// rewriter:0123abcd +newline",
     b"// What the probes need:  // rewriter:0123abcd begin",
     b"/* _rw.before(0);  // rewriter:0123abcd */",
-    b"// [rewriter 0] #12 after  cpp_fused_0",
-    "// größer \u2028 naïve \U0001f600 日本語".encode(),
-    b"// " + b"x" * 20_000,
-    b"//\x0c form feed",
     b'// } { ( R"(',
 ]
-
-
-def comment(data: bytes, draw: st.DataObject) -> bytes:
-    text = draw.draw(st.sampled_from(COMMENTS))
-    at = draw.draw(st.sampled_from(body_lines(data)))
-    return insert(data, at, b" " * draw.draw(st.integers(0, 9)) + text + b"\n")
-
-
-def trailing_comment(data: bytes, draw: st.DataObject) -> bytes:
-    text = draw.draw(st.sampled_from([one for one in COMMENTS if one.startswith(b"//")]))
-    end = draw.draw(st.sampled_from(opened(data).launches)).insertion_point.end
-    bare = data[:end].rstrip(b"\r\n")
-    return bare + b"  " + text + data[len(bare) :]
+LINES = Lines(body_lines, COMMENTS, opened)
 
 
 def raw_string(data: bytes, draw: st.DataObject) -> bytes:
     """Lines that look like ours, in a string of the wrapper."""
-    text = draw.draw(st.sampled_from(COMMENTS[:5]))
-    at = draw.draw(st.sampled_from(body_lines(data)))
-    return insert(data, at, b'    auto quoted = R"(\n' + text + b"\nint x;\n" + text + b'\n)";\n')
+    text = draw.draw(st.sampled_from([one for one in COMMENTS if b"rewriter:" in one]))
+    return LINES.inserted(
+        data, draw, b'    auto quoted = R"(\n' + text + b"\nint x;\n" + text + b'\n)";\n'
+    )
 
 
 def header_like(data: bytes, draw: st.DataObject) -> bytes:
     match = re.search(rb"// Instrumented by inductor-rewriter.*", instrumented(data).source)
     assert match
-    at = draw.draw(st.sampled_from(body_lines(data)))
-    return insert(data, at, b"    " + match.group() + b"\n")
+    return LINES.inserted(data, draw, b"    " + match.group() + b"\n")
 
 
 def block_like(data: bytes, draw: st.DataObject) -> bytes:
@@ -144,26 +116,7 @@ def block_like(data: bytes, draw: st.DataObject) -> bytes:
         b"    // x  // rewriter:%s begin\n    int unused = 0;\n    // y  // rewriter:%s end\n"
         % (tag.tag.encode(), tag.tag.encode())
     )
-    return insert(data, draw.draw(st.sampled_from(body_lines(data))), block)
-
-
-def blank_lines(data: bytes, draw: st.DataObject) -> bytes:
-    text = draw.draw(st.sampled_from([b"\n", b"\n\n\n", b"   \n", b"\t\n", b"\x0c\n", b" \x0c\n"]))
-    return insert(data, draw.draw(st.sampled_from(body_lines(data))), text)
-
-
-def trailing_space(data: bytes, draw: st.DataObject) -> bytes:
-    end = draw.draw(st.sampled_from(opened(data).launches)).insertion_point.end
-    bare = data[:end].rstrip(b"\r\n")
-    return bare + draw.draw(st.sampled_from([b" ", b"\t", b"   "])) + data[len(bare) :]
-
-
-def crlf(data: bytes, draw: st.DataObject) -> bytes:
-    return re.sub(rb"\r\n|\r|\n", b"\r\n", data)
-
-
-def lone_cr(data: bytes, draw: st.DataObject) -> bytes:
-    return re.sub(rb"\r\n|\r|\n", b"\r", data)
+    return LINES.inserted(data, draw, block)
 
 
 def mixed_ends(data: bytes, draw: st.DataObject) -> bytes:
@@ -188,14 +141,6 @@ def tabbed(data: bytes) -> bytes:
     return data[: text.start] + inner + data[end:]
 
 
-def byte_order_mark(data: bytes, draw: st.DataObject) -> bytes:
-    return data if data.startswith(b"\xef\xbb\xbf") else b"\xef\xbb\xbf" + data
-
-
-def no_final_newline(data: bytes, draw: st.DataObject) -> bytes:
-    return data.rstrip(b"\r\n \t\x0c")
-
-
 def no_includes(data: bytes, draw: st.DataObject) -> bytes:
     """The header has no includes to stand behind."""
     return re.sub(rb"^#include[^\n]*\n", b"", data, flags=re.MULTILINE)
@@ -218,22 +163,16 @@ def comment_at_the_top(data: bytes, draw: st.DataObject) -> bytes:
 
 
 CHANGES: list[Change] = [
-    comment, trailing_comment, raw_string, header_like, block_like, blank_lines, trailing_space,
+    LINES.comment, LINES.trailing_comment, raw_string, header_like, block_like, LINES.blank_lines,
+    LINES.trailing_space,
     crlf, lone_cr, mixed_ends, tabs, byte_order_mark, no_final_newline, no_includes, renamed,
     comment_at_the_top,
 ]  # fmt: skip
 
 
 def attempt(data: bytes, probes: str, **options: Any) -> bool:
-    """Instrument what may be refused, but only as wrong input; whether it was not."""
-    try:
-        result = instrumented(data, probes, **options)
-    except RewriterError as error:
-        if error.code != BAD_INPUT:
-            raise
-        return False
-    check(data, result)
-    return True
+    """Instrument what may be refused; whether it was not."""
+    return was_accepted(lambda: check(data, instrumented(data, probes, **options)))
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
@@ -356,13 +295,7 @@ def test_any_line_that_is_deleted(draw: st.DataObject) -> None:
 
 def test_a_mark_that_is_in_the_file_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     data = SMALL["cpu-torch2.13/while_loop aoti"]
-    first = markers.draw_tag(data)
-    real = hashlib.sha256
-
-    def collide(text: bytes = b"") -> Any:
-        return real(b"0:" + data) if text.startswith(b"0:") else real(text)
-
-    monkeypatch.setattr(markers.hashlib, "sha256", collide)
+    first = collide(data, monkeypatch)
     for kind in ("", " begin", " end", " +newline"):
         changed = data + f"// rewriter:{first}{kind}\n".encode()
         assert markers.draw_tag(changed) != first
@@ -383,21 +316,16 @@ def test_a_quoted_header_is_refused_or_restored() -> None:
 
 # --- Through files and the command line ---------------------------------------------------------
 
-FILES: dict[str, Callable[[bytes], bytes]] = {
-    "as it is": lambda data: data,
-    "CRLF": lambda data: data.replace(b"\n", b"\r\n"),
-    "BOM": lambda data: b"\xef\xbb\xbf" + data,
-    "no final newline": lambda data: data.rstrip(),
-    "tabs": tabbed,
-    "blank lines at the end": lambda data: data + b"\n\n  \n",
-}
+FILES = {**text_changes.FILES, "tabs": tabbed}
 
 
 @pytest.mark.parametrize(
     ("layout", "name"),
     sampled(list(FILES), ["cpu-torch2.13/cond cpp_wrapper", "cpu-torch2.13/while_loop aoti"]),
 )
-def test_command_line(name: str, layout: str, tmp_path: Path) -> None:
+def test_command_line(
+    name: str, layout: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = FILES[layout](SMALL[name])
     suffix = get(name).path.suffix
     plain, probed, back = (tmp_path / f"{stem}{suffix}" for stem in ("plain", "probed", "back"))
@@ -412,3 +340,8 @@ def test_command_line(name: str, layout: str, tmp_path: Path) -> None:
     assert main(["instrument", str(plain), "--in-place"]) == 0
     assert main(["strip", str(plain), "--in-place"]) == 0
     assert plain.read_bytes() == data
+    assert main(["instrument", str(plain), "--diff"]) == 0
+    difference = capsys.readouterr().out
+    call = r"^\+\s+inductor_rewriter::Call _rw\(inductor_rewriter::wrapper\);"
+    assert re.search(call, difference, re.MULTILINE)
+    assert not re.search(r"^-(?!--)", difference, re.MULTILINE)

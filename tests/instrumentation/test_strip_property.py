@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import itertools
 import re
 from collections.abc import Callable
@@ -16,7 +15,8 @@ import pytest
 from hypothesis import strategies as st
 
 import rewriter
-from artifacts import FIXTURES, Fixture, get
+import text_changes
+from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get, plain
 from examples import examples
 from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.cli import main
@@ -26,20 +26,21 @@ from rewriter.instrumentation.probes import PLAIN
 from rewriter.instrumentation.types import Instrumented
 from rewriter.locate.types import Launch
 from sampling import one_in, sampled
+from text_changes import (
+    PROBES,
+    TEXTS,
+    Change,
+    Lines,
+    byte_order_mark,
+    check_restored,
+    collide,
+    crlf,
+    lone_cr,
+    no_final_newline,
+    was_accepted,
+)
 
 pytestmark = pytest.mark.properties
-
-all_fixtures = pytest.mark.parametrize("fixture", FIXTURES, ids=str)
-
-PROBES = [
-    *(
-        ",".join(probes)
-        for count in (1, 2, 3)
-        for probes in itertools.combinations(("names", "print", "save"), count)
-    ),
-    "hash",
-    "hash,names,print,save,sync,time",
-]
 
 
 def opened(data: bytes) -> Artifact:
@@ -76,20 +77,8 @@ def check(data: bytes, result: Instrumented) -> None:
     """Everything that is promised of an instrumented file."""
     assert result.source != data or not result.plan.insertions
     ast.parse(result.source.decode("utf-8-sig"))
-    again = opened(result.source)
-    stripped = rewriter.strip(again)
-    assert stripped.source == data
-    assert stripped.exact
-    # Lines were added and nothing else: each launch is on the line that says so.
-    plain = opened(data)
-    assert unplaced(again.launches) == unplaced(plain.launches)
-    before, after = markers.lines(data), markers.lines(result.source)
-    for now, then in zip(again.launches, plain.launches, strict=True):
-        assert after[now.line - 1].rstrip(b"\r\n") == before[then.line - 1].rstrip(b"\r\n")
-    with pytest.raises(RewriterError) as caught:
-        rewriter.instrument(again, result.selection)
-    assert caught.value.slug == "already-instrumented"
-    assert caught.value.code == BAD_INPUT
+    check_restored(opened, data, result)
+    assert unplaced(opened(result.source).launches) == unplaced(opened(data).launches)
 
 
 @pytest.mark.parametrize(("fixture", "probes"), sampled(FIXTURES, PROBES))
@@ -141,9 +130,9 @@ def test_replacing_is_instrumenting_the_plain_file(fixture: Fixture) -> None:
         assert again.source == instrumented(fixture.data, "names,print", **options).source
 
 
-@all_fixtures
+@pytest.mark.parametrize("fixture", [*FIXTURES, *one_in(3, CPP_FIXTURES)], ids=str)
 def test_stripping_a_plain_file_changes_nothing(fixture: Fixture) -> None:
-    stripped = rewriter.strip(opened(fixture.data))
+    stripped = rewriter.strip(plain(fixture))
     assert (stripped.source, stripped.removed, stripped.exact) == (fixture.data, 0, True)
 
 
@@ -151,13 +140,6 @@ def test_stripping_a_plain_file_changes_nothing(fixture: Fixture) -> None:
 
 SMALL = tuple(fixture for fixture in FIXTURES if len(fixture.data) < 20_000)
 HEADER = re.compile(rb"# Instrumented by inductor-rewriter.*")
-Change = Callable[[bytes, st.DataObject], bytes]
-
-
-def _a_line(data: bytes, draw: st.DataObject) -> int:
-    """The offset of the start of a line that stands outside strings and statements."""
-    starts = _statement_lines(data)
-    return draw.draw(st.sampled_from(starts))
 
 
 def _statement_lines(data: bytes) -> list[int]:
@@ -184,10 +166,6 @@ def rewriter_source(data: bytes) -> Any:
     return Source("output_code.py", data)
 
 
-def insert(data: bytes, offset: int, text: bytes) -> bytes:
-    return data[:offset] + text + data[offset:]
-
-
 def _header_of(data: bytes) -> bytes:
     """A true header line of ours, as a file might quote it; and one of another file."""
     match = HEADER.search(instrumented(data).source)
@@ -195,53 +173,15 @@ def _header_of(data: bytes) -> bytes:
     return match.group()
 
 
-COMMENTS = [
-    b"# rewriter:0123abcd",
-    b"# rewriter:0123abcd +newline",
-    b"# [rewriter 0] #12 after  triton_poi_fused_0",
-    "# größer \u2028 naïve \U0001f600 日本語".encode(),
-    b"# " + b"x" * 20_000,
-    b"#\x0c form feed",
-    b"# fmt: off ; del buf0  # reuse",
-]
-
-
-def comment(data: bytes, draw: st.DataObject) -> bytes:
-    text = draw.draw(st.sampled_from(COMMENTS))
-    return insert(data, _a_line(data, draw), b" " * draw.draw(st.integers(0, 9)) + text + b"\n")
-
-
-def trailing_comment(data: bytes, draw: st.DataObject) -> bytes:
-    text = draw.draw(st.sampled_from(COMMENTS))
-    source = rewriter_source(data)
-    launch = draw.draw(st.sampled_from(opened(data).launches))
-    end = source.line_end(launch.line)
-    bare = data[:end].rstrip(b"\r\n")
-    return bare + b"  " + text + data[len(bare) :]
+COMMENTS = [b"#" + text for text in TEXTS] + [b"# fmt: off ; del buf0  # reuse"]
+LINES = Lines(_statement_lines, COMMENTS, opened)
 
 
 def header_like(data: bytes, draw: st.DataObject) -> bytes:
     line = _header_of(data)
     if draw.draw(st.booleans()):
         line = line.replace(b"# Instrumented", b"#  Instrumented")
-    return insert(data, _a_line(data, draw), b"    " + line + b"\n")
-
-
-def blank_lines(data: bytes, draw: st.DataObject) -> bytes:
-    text = draw.draw(st.sampled_from([b"\n", b"\n\n\n", b"   \n", b"\t\n", b"\x0c\n", b" \x0c\n"]))
-    return insert(data, _a_line(data, draw), text)
-
-
-def trailing_space(data: bytes, draw: st.DataObject) -> bytes:
-    return insert(data, _a_line(data, draw) - 1, draw.draw(st.sampled_from([b" ", b"\t", b"   "])))
-
-
-def crlf(data: bytes, draw: st.DataObject) -> bytes:
-    return re.sub(rb"\r\n|\r|\n", b"\r\n", data)
-
-
-def lone_cr(data: bytes, draw: st.DataObject) -> bytes:
-    return re.sub(rb"\r\n|\r|\n", b"\r", data)
+    return LINES.inserted(data, draw, b"    " + line + b"\n")
 
 
 def mixed_ends(data: bytes, draw: st.DataObject) -> bytes:
@@ -264,14 +204,6 @@ def tabbed(data: bytes) -> bytes:
 
 def _tabs(match: re.Match[bytes]) -> bytes:
     return b"\t" * (len(match[0]) // 4)
-
-
-def byte_order_mark(data: bytes, draw: st.DataObject) -> bytes:
-    return data if data.startswith(b"\xef\xbb\xbf") else b"\xef\xbb\xbf" + data
-
-
-def no_final_newline(data: bytes, draw: st.DataObject) -> bytes:
-    return data.rstrip(b"\r\n \t\x0c")
 
 
 def launch_is_last(data: bytes, draw: st.DataObject) -> bytes:
@@ -350,22 +282,15 @@ def _swapped(data: bytes, draw: st.DataObject, *, top_level: bool) -> bytes:
 
 
 CHANGES: list[Change] = [
-    comment, trailing_comment, header_like, blank_lines, trailing_space, crlf, lone_cr, mixed_ends,
-    tabs, byte_order_mark, no_final_newline, launch_is_last, renamed, joined_statements,
-    swapped_statements, swapped_functions,
+    LINES.comment, LINES.trailing_comment, header_like, LINES.blank_lines, LINES.trailing_space,
+    crlf, lone_cr, mixed_ends, tabs, byte_order_mark, no_final_newline, launch_is_last, renamed,
+    joined_statements, swapped_statements, swapped_functions,
 ]  # fmt: skip
 
 
 def attempt(data: bytes, probes: str, **options: Any) -> bool:
-    """Instrument what may be refused, but only as wrong input; whether it was not."""
-    try:
-        result = instrumented(data, probes, **options)
-    except RewriterError as error:
-        if error.code != BAD_INPUT:
-            raise
-        return False
-    check(data, result)
-    return True
+    """Instrument what may be refused; whether it was not."""
+    return was_accepted(lambda: check(data, instrumented(data, probes, **options)))
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
@@ -397,14 +322,10 @@ def test_several_changes(draw: st.DataObject) -> None:
 # --- Through files and the command line ---------------------------------------------------------
 
 FILES: dict[str, Callable[[bytes], bytes]] = {
-    "as it is": lambda data: data,
-    "CRLF": lambda data: data.replace(b"\n", b"\r\n"),
+    **text_changes.FILES,
     "CR": lambda data: data.replace(b"\n", b"\r"),
-    "BOM": lambda data: b"\xef\xbb\xbf" + data,
-    "no final newline": lambda data: data.rstrip(),
     "launch last": lambda data: data + b"\ndef late(args):\n    extern_kernels.relu_(args)",
-    "tabs": lambda data: tabbed(data),
-    "blank lines at the end": lambda data: data + b"\n\n  \n",
+    "tabs": tabbed,
 }
 
 
@@ -470,15 +391,7 @@ def test_a_quoted_header_is_refused_or_restored() -> None:
 
 def test_a_mark_that_is_in_the_file_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     data = get("cpu-torch2.13/mlp").data
-    first = hashlib.sha256(b"0:" + data).hexdigest()[:8]
-    assert markers.draw_tag(data) == first
-    # Whatever follows, the first tag that comes up is in the file already.
-    real = hashlib.sha256
-
-    def collide(text: bytes = b"") -> Any:
-        return real(b"0:" + data) if text.startswith(b"0:") else real(text)
-
-    monkeypatch.setattr(markers.hashlib, "sha256", collide)
+    first = collide(data, monkeypatch)
     for text in (f"# rewriter:{first}", f"x = 1  # rewriter:{first} +newline"):
         marked = data + text.encode() + b"\n"
         assert markers.draw_tag(marked) != first

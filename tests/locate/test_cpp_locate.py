@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import re
 import subprocess
@@ -18,9 +17,7 @@ import pytest
 import rewriter
 from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get, plain
 from rewriter.artifact.types import Artifact, Wrapper
-from rewriter.cli import main
 from rewriter.core import markers
-from rewriter.core.errors import RewriterError
 from rewriter.core.source import Source
 from rewriter.instrumentation.types import Selection
 from rewriter.locate.cpp import embedded
@@ -335,17 +332,6 @@ def test_probes_in_and_out(fixture: Fixture, selection: str) -> None:
     check(fixture, rewriter.select(**SELECTIONS[selection]))
 
 
-@pytest.mark.parametrize("fixture", one_in(6, CPP_FIXTURES))
-def test_a_filter_by_kernel(fixture: Fixture) -> None:
-    launches = plain(fixture).launches
-    selection = rewriter.select("print", kernels=[launches[-1].kernel])
-    result = rewriter.instrument(plain(fixture), selection)
-    assert [one.index for one in result.plan.probed] == [
-        one.index for one in launches if one.kernel == launches[-1].kernel
-    ]
-    assert rewriter.strip(opened(fixture, result.source)).source == fixture.data
-
-
 @pytest.mark.parametrize("fixture", one_in(2, CPP_FIXTURES))
 def test_every_launch_is_between_its_lines(fixture: Fixture) -> None:
     result = rewriter.instrument(plain(fixture), rewriter.select("names", when="both"))
@@ -354,24 +340,6 @@ def test_every_launch_is_between_its_lines(fixture: Fixture) -> None:
     assert marks == [
         (phase, str(launch.index)) for launch in launches for phase in ("before", "after")
     ]
-
-
-@pytest.mark.parametrize("fixture", one_in(9, CPP_FIXTURES))
-def test_instrumenting_twice_refuses_or_replaces(fixture: Fixture) -> None:
-    first = rewriter.instrument(plain(fixture), rewriter.select("save", when="both"))
-    with pytest.raises(RewriterError) as caught:
-        rewriter.instrument(opened(fixture, first.source), rewriter.select("print"))
-    assert caught.value.slug == "already-instrumented"
-    again = rewriter.instrument(
-        opened(fixture, first.source), rewriter.select("print"), replace=True
-    )
-    assert again.source == rewriter.instrument(plain(fixture), rewriter.select("print")).source
-
-
-@pytest.mark.parametrize("fixture", one_in(3, CPP_FIXTURES))
-def test_stripping_a_plain_file_changes_nothing(fixture: Fixture) -> None:
-    stripped = rewriter.strip(fixture.path)
-    assert (stripped.source, stripped.removed, stripped.exact) == (fixture.data, 0, True)
 
 
 def test_the_reader_of_names_sees_what_is_gone() -> None:
@@ -386,32 +354,6 @@ def test_the_reader_of_names_sees_what_is_gone() -> None:
         line = f"    _rw.after(0, {name});  // rewriter:0123abcd\n"
         at = text.rindex("} // AOTInductorModel::run_impl")
         assert name in {found for _, found, _ in unreadable(text[:at] + line + text[at:])}
-
-
-@pytest.mark.parametrize("name", ["cuda-torch2.11/cond aoti", "cuda-torch2.11/cond cpp_wrapper"])
-def test_command_line(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fixture = get(name)
-    suffix = fixture.path.suffix
-    path, probed, back = (tmp_path / f"{stem}{suffix}" for stem in ("plain", "probed", "back"))
-    path.write_bytes(fixture.data)
-    options = ["--probe", "names,print,save", "--when", "both"]
-    assert main(["instrument", str(path), *options, "-o", str(probed)]) == 0
-    assert main(["list", str(probed), "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)["launches"]
-    lines, before = probed.read_bytes().split(b"\n"), fixture.data.split(b"\n")
-    for one, launch in zip(listed, rewriter.open(path).launches, strict=True):
-        assert one["line"] > launch.line
-        assert lines[one["line"] - 1] == before[launch.line - 1]
-    assert main(["strip", str(probed), "-o", str(back)]) == 0
-    assert back.read_bytes() == fixture.data
-    assert main(["instrument", str(path), "--in-place"]) == 0
-    assert path.read_bytes() != fixture.data
-    assert main(["strip", str(path), "--in-place"]) == 0
-    assert path.read_bytes() == fixture.data
-    assert main(["instrument", str(path), "--diff"]) == 0
-    difference = capsys.readouterr().out
-    assert "+    inductor_rewriter::Call _rw(inductor_rewriter::wrapper);" in difference
-    assert not re.search(r"^-(?!--)", difference, re.MULTILINE)
 
 
 # --- To the compiler ----------------------------------------------------------------------------

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -412,6 +412,15 @@ def exporting(fixture: Fixture) -> Library:
 CALL = b"  cpp_fused_relu_0(x, y);\n"
 DEFINED = b'extern "C" void cpp_fused_relu_0(const float* x,\n  float* y)\n{\n}\n'
 DECLARED = b'extern "C" void cpp_fused_relu_0(const float* x, float* y);\n'
+
+
+def linked(*objects: str) -> Model:
+    """A model whose library was linked from its wrapper and these objects."""
+    return model(
+        told("// Link cmd", " ".join(["// g++ /t/x.wrapper.o", *(f"/t/{x}" for x in objects)]))
+    )
+
+
 ROUTES: dict[str, tuple[Route, Model, Library | None, str]] = {
     "sources of a library": ("sources", model(), SHARED, "the package has a library"),
     "a link without library": ("link", model(library=None), None, "holds no library"),
@@ -437,22 +446,12 @@ ROUTES: dict[str, tuple[Route, Model, Library | None, str]] = {
     ),
     "a kernel that is not in the package": (
         "full",
-        model(told("// Link cmd", "// g++ /t/x.wrapper.o /t/k.kernel.o")),
+        linked("k.kernel.o"),
         SHARED,
         "the library holds k.kernel.o",
     ),
-    "an object from elsewhere": (
-        "full",
-        model(told("// Link cmd", "// g++ /t/x.wrapper.o /t/fancy.o")),
-        SHARED,
-        "the library holds fancy.o",
-    ),
-    "a kernel of another package": (
-        "full",
-        model(told("// Link cmd", "// g++ /t/x.wrapper.o /t/y/k.o")),
-        SHARED,
-        "the library holds k.o",
-    ),
+    "an object from elsewhere": ("full", linked("fancy.o"), SHARED, "the library holds fancy.o"),
+    "a kernel of another package": ("full", linked("y/k.o"), SHARED, "the library holds k.o"),
     # Those that serve.
     "sources": ("sources", model(library=None), None, ""),
     "a link": ("link", model(), SHARED, ""),
@@ -467,19 +466,11 @@ ROUTES: dict[str, tuple[Route, Model, Library | None, str]] = {
     "all, with a name": ("full", model(), replace(SHARED, soname="libx.so"), ""),
     "all, of its own objects": (
         "full",
-        model(
-            told("// Link cmd", "// g++ /t/x.wrapper.o /t/k.kernel.o /t/x/w.weights.o"),
-            kernels={"m/k.kernel.cpp": KERNEL},
-        ),
+        replace(linked("k.kernel.o", "x/w.weights.o"), kernels={"m/k.kernel.cpp": KERNEL}),
         SHARED,
         "",
     ),
-    "all, constants by their directory": (
-        "full",
-        model(told("// Link cmd", "// g++ /t/x.wrapper.o /t/x/w.o")),
-        SHARED,
-        "",
-    ),
+    "all, constants by their directory": ("full", linked("x/w.o"), SHARED, ""),
 }
 
 
@@ -541,92 +532,59 @@ def _cpu(torch: Torch) -> Torch:
     return replace(torch, version="2.11.0+cpu", cuda="")
 
 
-REFUSED: dict[str, tuple[Model, Library | None, Machine, bool, str, int]] = {
-    "another system": (CUDA_MODEL, SHARED, replace(AMX, system="darwin"), True, "wrong-machine", 2),
-    "made on another system": (
-        replace(CUDA_MODEL, metadata={"AOTI_PLATFORM": "windows"}),
-        SHARED,
-        AMX,
-        True,
-        "wrong-machine",
-        2,
-    ),
+@dataclass(frozen=True)
+class Case:
+    """What is to be built where, and whether it is loaded there, too."""
+
+    model: Model = CUDA_MODEL
+    library: Library | None = SHARED
+    machine: Machine = AMX
+    runs_here: bool = True
+
+    def checks(self) -> Iterator[preflight.Check]:
+        return preflight.checks(self.model, self.library, self.machine, runs_here=self.runs_here)
+
+
+def says(**metadata: str) -> Model:
+    return replace(CUDA_MODEL, metadata=metadata)
+
+
+EARLIER, LATER = (replace(CUDA, version=f"{release}.0+cu130") for release in ("2.6", "2.13"))
+REFUSED: dict[str, tuple[str, Case]] = {
+    "another system": ("wrong-machine", Case(machine=replace(AMX, system="darwin"))),
+    "made on another system": ("wrong-machine", Case(says(AOTI_PLATFORM="windows"))),
     "another processor": (
-        CUDA_MODEL,
-        SHARED,
-        replace(AMX, processor="aarch64"),
-        False,
         "wrong-machine",
-        2,
+        Case(machine=replace(AMX, processor="aarch64"), runs_here=False),
     ),
     "a library for another processor": (
-        CUDA_MODEL,
-        replace(SHARED, machine="AARCH64"),
-        AMX,
-        False,
         "wrong-machine",
-        2,
+        Case(library=replace(SHARED, machine="AARCH64"), runs_here=False),
     ),
     "metadata for another processor": (
-        replace(CUDA_MODEL, metadata={"AOTI_MACHINE": "aarch64"}, library=None),
-        None,
-        AMX,
-        True,
         "wrong-machine",
-        2,
+        Case(replace(says(AOTI_MACHINE="aarch64"), library=None), None),
     ),
-    "a lesser processor": (CPU_MODEL, SHARED, HERE, True, "wrong-machine", 2),
+    "a lesser processor": ("wrong-machine", Case(CPU_MODEL, machine=HERE)),
     "the C++ library within": (
-        CUDA_MODEL,
-        replace(SHARED, needed=("libtorch.so", "libc.so.6")),
-        AMX,
-        True,
         "bad-library",
-        2,
+        Case(library=replace(SHARED, needed=("libtorch.so", "libc.so.6"))),
     ),
-    "no command": (replace(CUDA_MODEL, source=b""), SHARED, AMX, True, "no-build-command", 2),
-    "no torch": (CUDA_MODEL, SHARED, replace(AMX, torch=None), True, "no-torch", 3),
-    "an earlier torch": (
-        CUDA_MODEL,
-        SHARED,
-        replace(AMX, torch=replace(CUDA, version="2.6.0+cu124")),
-        True,
-        "other-torch",
-        2,
-    ),
-    "torch for the CPU": (
-        CUDA_MODEL,
-        SHARED,
-        replace(AMX, torch=_cpu(CUDA)),
-        True,
-        "no-cuda-torch",
-        2,
-    ),
-    "no CUDA headers": (
-        CUDA_MODEL,
-        SHARED,
-        replace(AMX, cuda_include=None),
-        True,
-        "no-cuda-headers",
-        3,
-    ),
+    "no command": ("no-build-command", Case(replace(CUDA_MODEL, source=b""))),
+    "no torch": ("no-torch", Case(machine=replace(AMX, torch=None))),
+    "an earlier torch": ("other-torch", Case(machine=replace(AMX, torch=EARLIER))),
+    "a later torch": ("other-torch", Case(machine=replace(AMX, torch=LATER))),
+    "torch for the CPU": ("no-cuda-torch", Case(machine=replace(AMX, torch=_cpu(CUDA)))),
+    "no CUDA headers": ("no-cuda-headers", Case(machine=replace(AMX, cuda_include=None))),
 }
-PASSED: dict[str, tuple[Model, Library | None, Machine, bool]] = {
-    "CUDA": (CUDA_MODEL, SHARED, AMX, True),
-    "CUDA with libc++": (CUDA_MODEL, replace(SHARED, needed=("libc++.so.1",)), AMX, True),
-    "a lesser processor, not loaded here": (CPU_MODEL, SHARED, HERE, False),
-    "the CPU, with torch for it and no headers": (
-        CPU_MODEL,
-        SHARED,
-        replace(AMX, torch=_cpu(CUDA), cuda_include=None),
-        True,
+PASSED = {
+    "CUDA": Case(),
+    "CUDA with libc++": Case(library=replace(SHARED, needed=("libc++.so.1",))),
+    "a lesser processor, not loaded here": Case(CPU_MODEL, machine=HERE, runs_here=False),
+    "the CPU, with torch for it and no headers": Case(
+        CPU_MODEL, machine=replace(AMX, torch=_cpu(CUDA), cuda_include=None)
     ),
-    "a package of 2.6, which says less": (
-        replace(CPU_MODEL, metadata={"AOTI_DEVICE_KEY": "cpu"}),
-        SHARED,
-        HERE,
-        True,
-    ),
+    "a package of 2.6, which says less": Case(says(AOTI_DEVICE_KEY="cpu"), machine=HERE),
 }
 
 
@@ -639,25 +597,25 @@ def package(of: Model) -> Package:
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_cannot_be_built_here_is_refused(what: str) -> None:
-    of, library, machine, runs_here, slug, code = REFUSED[what]
-    checks = preflight.checks(of, library, machine, runs_here=runs_here)
+    slug, case = REFUSED[what]
+    code = FAILED if slug in ("no-torch", "no-cuda-headers") else BAD_INPUT
     with pytest.raises(RewriterError) as caught:
-        preflight.require(checks, package(of), of)
+        preflight.require(case.checks(), package(case.model), case.model)
     assert caught.value.slug == slug
-    assert caught.value.code == code == (FAILED if code == 3 else BAD_INPUT)
+    assert caught.value.code == code
     assert caught.value.message.startswith("a.pt2: model 'model': ")
     assert caught.value.hint.endswith(".")
     # All of it is shown by `doctor`, the failure among it.
-    every = list(preflight.checks(of, library, machine, runs_here=runs_here))
+    every = list(case.checks())
     assert next(check.error for check in every if check.ok is False) == slug
     assert all(check.hint and check.error for check in every if check.ok is False)
 
 
 @pytest.mark.parametrize("what", PASSED)
 def test_what_can_be_built_here_passes(what: str) -> None:
-    of, library, machine, runs_here = PASSED[what]
-    passed = list(preflight.checks(of, library, machine, runs_here=runs_here))
-    preflight.require(iter(passed), package(of), of)
+    case = PASSED[what]
+    passed = list(case.checks())
+    preflight.require(iter(passed), package(case.model), case.model)
     noted = [check for check in passed if check.ok is None]
     assert len(noted) == ("not loaded here" in what)
 

@@ -5,91 +5,60 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from textwrap import indent
 from typing import Any
 
 import pytest
 
 import rewriter
 from artifacts import get
+from bodies import VIEW, wrapper
 
-_HEAD = """\
-from torch._inductor.async_compile import AsyncCompile
-import torch
-from torch._inductor.select_algorithm import extern_kernels
-empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu
-reinterpret_tensor = torch._C._dynamo.guards._reinterpret_tensor
-async_compile = AsyncCompile()
-write = async_compile.cpp_pybinding(['const float*', 'float*'], '''
-extern "C" void kernel(const float* in_ptr0, float* out_ptr0) { out_ptr0[0] = in_ptr0[0]; }
-''')
-update = async_compile.cpp_pybinding(['float*'], '''
-extern "C" void kernel(float* in_out_ptr0) { in_out_ptr0[0] = in_out_ptr0[0] + 1; }
-''')
-def call(args):
-    arg0_1, = args
-    args.clear()
-"""
-
-
-def _new(*names: str) -> str:
-    return "".join(f"{x} = empty_strided_cpu((4, ), (1, ), torch.float32)\n" for x in names)
-
-
-def _write(source: str, target: str) -> str:
-    return f"write({source}, {target})\n"
-
-
-BOTH = _new("buf0", "buf1") + _write("arg0_1", "buf0") + _write("buf0", "buf1")
+BOTH = "buf0, buf1 = new | write(arg0_1, buf0) | write(buf0, buf1)"
 # The body, and what its lines show.
 CASES = {
     "behind the last of those that read it": (
-        BOTH + _new("buf2") + _write("buf0", "buf2"),
+        f"{BOTH} | buf2 = new | write(buf0, buf2)",
         ["after 0: buf0 arg0_1", "after 1: buf1", "after 2: buf2 buf0"],
     ),
     "an input that is read through a view, as it was given": (
-        _new("buf0") + _write("reinterpret_tensor(arg0_1, (2, 2), (2, 1), 0)", "buf0"),
+        f"buf0 = new | write({VIEW.format('arg0_1')}, buf0)",
         ["after 0: buf0 arg0_1"],
     ),
     "updated by the next launch: nothing is in between": (
-        _new("buf0") + _write("arg0_1", "buf0") + "buf1 = buf0; del buf0  # reuse\nupdate(buf1)\n",
+        "buf0 = new | write(arg0_1, buf0) | buf1 = took buf0 | update(buf1)",
         ["after 0: buf0 arg0_1", "after 1: buf1"],
     ),
     "updated later: before it, and behind those that read it": (
-        BOTH + _new("buf2") + _write("arg0_1", "buf2") + "buf3 = buf0; del buf0  # reuse\n"
-        "update(buf3)\n",
+        f"{BOTH} | buf2 = new | write(arg0_1, buf2) | buf3 = took buf0 | update(buf3)",
         ["after 0: buf0", "after 1: buf1 buf0", "after 2: buf2 arg0_1", "before 3: buf3",
          "after 3: buf3"],
     ),
     "its memory is taken over": (
-        BOTH + "buf2 = buf0; del buf0  # reuse\n" + _write("buf1", "buf2"),
+        f"{BOTH} | buf2 = took buf0 | write(buf1, buf2)",
         ["after 0: buf0 arg0_1", "after 1: buf1 buf0", "after 2: buf2 buf1"],
     ),
     "what nobody showed, at both ends": (
-        _new("buf0", "buf1") + _write("constant0", "buf0") + _write("constant0", "buf1"),
+        "buf0, buf1 = new | write(constant0, buf0) | write(constant0, buf1)",
         ["before 0: constant0", "after 0: buf0", "after 1: buf1 constant0"],
     ),
     "in a branch, whatever comes later": (
-        BOTH + _new("buf2") + "if arg0_1 is not None:\n    " + _write("buf0", "buf2"),
+        f"{BOTH} | buf2 = new | if arg0_1 is not None:\n    write(buf0, buf2)",
         ["after 0: buf0 arg0_1", "after 1: buf1 buf0", "after 2: buf2 buf0"],
     ),
     "under the name that it has by then": (
-        _new("buf0", "buf2") + _write("arg0_1", "buf0") + "buf1 = buf0\ndel buf0\n"
-        + _write("buf1", "buf2"),
+        "buf0, buf2 = new | write(arg0_1, buf0) | buf1 = buf0 | del buf0 | write(buf1, buf2)",
         ["after 0: buf0 arg0_1", "after 1: buf2 buf1"],
     ),
     "not in a loop, where names mean another value each time": (
-        _new("buf0", "buf1") + _write("arg0_1", "buf0") + "while True:\n    "
-        + _write("buf0", "buf1"),
+        "buf0, buf1 = new | write(arg0_1, buf0) | while True:\n    write(buf0, buf1)",
         ["after 0: buf0 arg0_1", "after 1: buf1"],
     ),
 }  # fmt: skip
 
 
 def _shown(folder: Path, body: str, **options: Any) -> list[str]:
-    path = folder / "wrapper.py"
-    path.write_text(_HEAD + indent(f"{body}return (buf0, )\n", "    "))
-    made = rewriter.instrument(path, rewriter.select(["hash"], args="ends", **options))
+    selection = rewriter.select(["hash"], args="ends", **options)
+    made = rewriter.instrument(wrapper(folder, body), selection)
     return [
         f"{phase} {launch}: {' '.join(values)}"
         for (launch, phase), values in made.plan.passed.items()
@@ -103,7 +72,7 @@ def test_values_are_shown_at_both_ends(body: str, shown: list[str], tmp_path: Pa
 
 
 def test_a_tensor_that_is_named_is_shown_behind_each_launch_between(tmp_path: Path) -> None:
-    body = BOTH + _new("buf2", "buf3") + _write("buf1", "buf2") + _write("buf0", "buf3")
+    body = f"{BOTH} | buf2, buf3 = new | write(buf1, buf2) | write(buf0, buf3)"
     assert _shown(tmp_path, body, tensors=["buf0"]) == [
         "after 0: buf0", "after 1: buf0", "after 2: buf0", "after 3: buf0"
     ]  # fmt: skip

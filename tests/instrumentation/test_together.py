@@ -4,122 +4,60 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from textwrap import dedent, indent
 
 import pytest
 
 import rewriter
+from bodies import wrapper
 from rewriter.instrumentation.together import together
 
 AOTI = Path(__file__).parents[2] / "fixtures" / "artifacts" / "cpu-torch2.13"
 
-_HEAD = """\
-from torch._inductor.async_compile import AsyncCompile
-import torch
-empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu
-reinterpret_tensor = torch._C._dynamo.guards._reinterpret_tensor
-async_compile = AsyncCompile()
-write = async_compile.cpp_pybinding(['const float*', 'float*'], '''
-extern "C" void kernel(const float* in_ptr0, float* out_ptr0) { out_ptr0[0] = in_ptr0[0]; }
-''')
-update = async_compile.cpp_pybinding(['float*'], '''
-extern "C" void kernel(float* in_out_ptr0) { in_out_ptr0[0] = in_out_ptr0[0] + 1; }
-''')
-def call(args):
-    arg0_1, = args
-    args.clear()
-"""
-
-
-def _allocate(*names: str) -> str:
-    return "".join(f"{x} = empty_strided_cpu((4, ), (1, ), torch.float32)\n" for x in names)
-
-
-def _write(source: str, target: str) -> str:
-    return f"write({source}, {target})\n"
-
-
-CHAIN = _allocate("buf0", "buf1") + _write("arg0_1", "buf0") + _write("buf0", "buf1")
-CASES = {
+WRITTEN = "buf0, buf1 = new | write(arg0_1, buf0)"
+CHAIN = f"{WRITTEN} | write(buf0, buf1)"
+TOPK = "buf0 = torch.ops.aten.topk.default(arg0_1, 3)"
+REAL = "{} = torch.ops.aten.view_as_real.default({})"
+CASES: dict[str, tuple[str, set[int]]] = {
     # Must not wait.
-    "alone": (_allocate("buf0") + _write("arg0_1", "buf0"), set()),
-    "updated in place": (
-        _allocate("buf0") + _write("arg0_1", "buf0") + "update(buf0)\n",
-        set(),
-    ),
-    "its memory taken over": (
-        _allocate("buf0", "buf1")
-        + _write("arg0_1", "buf0")
-        + "buf2 = reinterpret_tensor(buf0, (2, 2), (2, 1), 0); del buf0  # reuse\n"
-        + _write("arg0_1", "buf2"),
-        set(),
-    ),
+    "alone": ("buf0 = new | write(arg0_1, buf0)", set()),
+    "updated in place": ("buf0 = new | write(arg0_1, buf0) | update(buf0)", set()),
+    "its memory taken over": (f"{WRITTEN} | buf2 = reshaped buf0 | write(arg0_1, buf2)", set()),
     "its memory taken over for a copy": (
-        CHAIN
-        + "buf2 = buf0; del buf0  # reuse\nbuf2.copy_(arg0_1, False)\n"
-        + _allocate("buf3")
-        + _write("buf2", "buf3"),
+        f"{CHAIN} | buf2 = took buf0 | buf2.copy_(arg0_1, False) | buf3 = new | write(buf2, buf3)",
         {0},
     ),
-    "freed before the next launch": (
-        _allocate("buf0", "buf1")
-        + _write("arg0_1", "buf0")
-        + "del buf0\n"
-        + _write("arg0_1", "buf1"),
-        set(),
-    ),
-    "an input that is written": (
-        "update(arg0_1)\n" + _allocate("buf0") + _write("arg0_1", "buf0"),
-        set(),
-    ),
-    "in a branch": (
-        _allocate("buf0", "buf1")
-        + _write("arg0_1", "buf0")
-        + f"if arg0_1 is not None:\n    {_write('buf0', 'buf1')}",
-        set(),
-    ),
+    "freed before the next launch": (f"{WRITTEN} | del buf0 | write(arg0_1, buf1)", set()),
+    "an input that is written": ("update(arg0_1) | buf0 = new | write(arg0_1, buf0)", set()),
+    "in a branch": (f"{WRITTEN} | if arg0_1 is not None:\n    write(buf0, buf1)", set()),
     "in a loop": (
-        _allocate("buf0", "buf1")
-        + f"while True:\n    {_write('arg0_1', 'buf0')}    {_write('buf0', 'buf1')}",
+        "buf0, buf1 = new | while True:\n    write(arg0_1, buf0)\n    write(buf0, buf1)",
         set(),
     ),
     "a view of an input that is written": (
-        "buf0 = torch.ops.aten.view_as_real.default(arg0_1)\n"
-        + _write("buf0", "arg0_1")
-        + "del buf0\n",
+        f"{REAL.format('buf0', 'arg0_1')} | write(buf0, arg0_1) | del buf0",
         set(),
     ),
     "a view that is written": (
-        _allocate("buf0")
-        + _write("arg0_1", "buf0")
-        + "buf1 = torch.ops.aten.view_as_real.default(buf0)\n"
-        + _write("arg0_1", "buf0")
-        + "update(buf1)\ndel buf0, buf1\n",
+        f"buf0 = new | write(arg0_1, buf0) | {REAL.format('buf1', 'buf0')} | write(arg0_1, buf0) | "
+        "update(buf1) | del buf0, buf1",
         {0},
     ),
     "a view of a view that is written": (
-        _allocate("buf0")
-        + _write("arg0_1", "buf0")
-        + "buf1 = torch.ops.aten.view_as_real.default(buf0)\n"
-        + "buf2 = torch.ops.aten.view_as_complex.default(buf1)\n"
-        + _write("arg0_1", "buf0")
-        + "update(buf2)\ndel buf0, buf1, buf2\n",
+        f"buf0 = new | write(arg0_1, buf0) | {REAL.format('buf1', 'buf0')} | "
+        "buf2 = torch.ops.aten.view_as_complex.default(buf1) | write(arg0_1, buf0) | "
+        "update(buf2) | del buf0, buf1, buf2",
         {0, 1},
     ),
     "parts of a pool": (
-        "pool1 = empty_strided_cpu((64, ), (1, ), torch.uint8)\n"
-        "buf0 = alloc_from_pool(pool1, 0, torch.float32, (4, ), (1, ))\n"
-        "buf1 = alloc_from_pool(pool1, 0, torch.float32, (4, ), (1, ))\n"
-        + _write("arg0_1", "buf0")
-        + _write("arg0_1", "buf1"),
+        "pool1 = empty_strided_cpu((64, ), (1, ), torch.uint8) | "
+        "buf0 = alloc_from_pool(pool1, 0, torch.float32, (4, ), (1, )) | "
+        "buf1 = alloc_from_pool(pool1, 0, torch.float32, (4, ), (1, )) | "
+        "write(arg0_1, buf0) | write(arg0_1, buf1)",
         set(),
     ),
     **{
         f"changed by no launch: {line}": (
-            _allocate("buf0", "buf1")
-            + _write("arg0_1", "buf0")
-            + "".join(f"{part}\n" for part in line.split("; "))
-            + _write("arg0_1", "buf1"),
+            f"{WRITTEN} | {line.replace('; ', ' | ')} | write(arg0_1, buf1)",
             set(),
         )
         for line in (
@@ -159,52 +97,34 @@ CASES = {
         )
     },
     "changed later, by a name that nobody follows": (
-        _allocate("buf0", "buf1", "buf3")
-        + "buf2 = buf0[1:]\n"
-        + _write("arg0_1", "buf1")
-        + _write("arg0_1", "buf0")
-        + "buf2.zero_()\n"
-        + _write("arg0_1", "buf3"),
+        "buf0, buf1, buf3 = new | buf2 = buf0[1:] | write(arg0_1, buf1) | write(arg0_1, buf0) | "
+        "buf2.zero_() | write(arg0_1, buf3)",
         {0},
     ),
     "changed while it is the result of a library": (
-        "buf0 = torch.ops.aten.view_as_real.default(arg0_1)\n"
-        + _allocate("buf1")
-        + "arg0_1.zero_()\n"
-        + _write("arg0_1", "buf1"),
+        f"{REAL.format('buf0', 'arg0_1')} | buf1 = new | arg0_1.zero_() | write(arg0_1, buf1)",
         set(),
     ),
     "changed by the statement of the next launch": (
-        _allocate("buf0", "buf1") + _write("arg0_1", "buf0") + _write("buf0.zero_()", "buf1"),
+        f"{WRITTEN} | write(buf0.zero_(), buf1)",
         set(),
     ),
     "a result of a library that a later launch writes whole": (
-        "buf0 = torch.ops.aten.topk.default(arg0_1, 3)\n"
-        + _allocate("buf1")
-        + _write("arg0_1", "buf1")
-        + _write("arg0_1", "buf0")
-        + _write("buf0", "buf1")
-        + "del buf0\n",
+        f"{TOPK} | buf1 = new | write(arg0_1, buf1) | write(arg0_1, buf0) | write(buf0, buf1) | "
+        "del buf0",
         {0, 2},
     ),
     "memory of a result of a library, written in two parts": (
-        "buf0 = torch.ops.aten.topk.default(arg0_1, 3)\n"
-        + "buf2 = reinterpret_tensor(buf0, (2, 2), (2, 1), 0); del buf0  # reuse\n"
-        + _write("arg0_1", "buf2")
-        + _write("arg0_1", "buf2")
-        + "del buf2\n",
+        f"{TOPK} | buf2 = reshaped buf0 | write(arg0_1, buf2) | write(arg0_1, buf2) | del buf2",
         set(),
     ),
-    "before a call that nobody knows": (CHAIN + "mystery(buf1)\n", set()),
+    "before a call that nobody knows": (f"{CHAIN} | mystery(buf1)", set()),
     # Must wait.
     "read by the next launch": (CHAIN, {0}),
-    "freed behind the next launch": (CHAIN + "del buf0\n", {0}),
+    "freed behind the next launch": (f"{CHAIN} | del buf0", {0}),
     **{
         f"used by no launch: {line}": (
-            _allocate("buf0", "buf1", "buf2")
-            + _write("arg0_1", "buf0")
-            + "".join(f"{part}\n" for part in line.split("; "))
-            + _write("arg0_1", "buf1"),
+            f"buf0, buf1, buf2 = new | write(arg0_1, buf0) | {line} | write(arg0_1, buf1)",
             {0},
         )
         for line in (
@@ -219,35 +139,20 @@ CASES = {
             "args.clear()",
         )
     },
-    "three in a row": (CHAIN + _allocate("buf2") + _write("buf1", "buf2"), {0, 1}),
-    "the first of three freed": (
-        CHAIN + "del buf0\n" + _allocate("buf2") + _write("buf1", "buf2"),
-        {0},
-    ),
+    "three in a row": (f"{CHAIN} | buf2 = new | write(buf1, buf2)", {0, 1}),
+    "the first of three freed": (f"{CHAIN} | del buf0 | buf2 = new | write(buf1, buf2)", {0}),
     "a result of a library": (
-        "buf0 = torch.ops.aten.topk.default(arg0_1, 3)\n"
-        + _allocate("buf1")
-        + _write("arg0_1", "buf1")
-        + "buf2 = torch.ops.aten.topk.default(arg0_1, 3)\ndel buf0\n",
+        f"{TOPK} | buf1 = new | write(arg0_1, buf1) | {TOPK.replace('buf0', 'buf2')} | del buf0",
         {0, 1},
     ),
     "a result of a library, freed by the name that took it over": (
-        "buf0 = torch.ops.aten.topk.default(arg0_1, 3)\n"
-        + _allocate("buf1", "buf3")
-        + _write("arg0_1", "buf1")
-        + "buf2 = reinterpret_tensor(buf0, (2, 2), (2, 1), 0); del buf0  # reuse\n"
-        + _write("arg0_1", "buf2")
-        + _write("buf2", "buf1")
-        + "del buf2\n"
-        + _write("arg0_1", "buf3")
-        + _write("arg0_1", "buf3"),
+        f"{TOPK} | buf1, buf3 = new | write(arg0_1, buf1) | buf2 = reshaped buf0 | "
+        "write(arg0_1, buf2) | write(buf2, buf1) | del buf2 | write(arg0_1, buf3) | "
+        "write(arg0_1, buf3)",
         {0, 2},
     ),
     "freed by the name that took it over": (
-        CHAIN
-        + "buf2 = reinterpret_tensor(buf0, (2, 2), (2, 1), 0); del buf0  # reuse\ndel buf2\n"
-        + _allocate("buf3")
-        + _write("buf1", "buf3"),
+        f"{CHAIN} | buf2 = reshaped buf0 | del buf2 | buf3 = new | write(buf1, buf3)",
         {0},
     ),
 }
@@ -256,9 +161,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_can_wait(name: str, tmp_path: Path) -> None:
     body, expected = CASES[name]
-    path = tmp_path / "output_code.py"
-    path.write_text(_HEAD + indent(dedent(body), "    ") + "    return (buf0, )\n")
-    located = rewriter.open(path).only.located
+    located = rewriter.open(wrapper(tmp_path, body)).only.located
     passed = {
         launch.index: [x for x in launch.args if x.type == "tensor" and x.role != "in"]
         for launch in located.launches
@@ -268,31 +171,24 @@ def test_what_can_wait(name: str, tmp_path: Path) -> None:
 
 def test_not_all_of_a_long_chain_waits(tmp_path: Path) -> None:
     """The time that finding out takes grows with the file, not with its square."""
-    names = [f"buf{i}" for i in range(120)]
-    body = "".join(_allocate(x) + _write("arg0_1", x) for x in names)
-    path = tmp_path / "output_code.py"
-    path.write_text(_HEAD + indent(body, "    ") + "    return (buf0, )\n")
-    located = rewriter.open(path).only.located
+    body = " | ".join(f"buf{i} = new | write(arg0_1, buf{i})" for i in range(120))
+    located = rewriter.open(wrapper(tmp_path, body)).only.located
     passed = {launch.index: launch.args[1:] for launch in located.launches}
     assert together(located, passed) == set(range(119)) - {48, 97}
 
 
 def test_long_chains_of_views_do_not_wait(tmp_path: Path) -> None:
     """Nobody follows what may be one memory for ever: the time is linear there, too."""
-    views = (f"buf{i + 1} = torch.ops.aten.view_as_real.default(buf{i})\n" for i in range(300))
-    last = "".join(_write("arg0_1", x) for x in ("buf0", "buf300"))
-    body = _allocate("buf0") + _write("arg0_1", "buf0") + "".join(views) + last
-    path = tmp_path / "output_code.py"
-    path.write_text(_HEAD + indent(body, "    ") + "    return (buf0, )\n")
-    located = rewriter.open(path).only.located
+    views = [REAL.format(f"buf{i + 1}", f"buf{i}") for i in range(300)]
+    last = ["write(arg0_1, buf0)", "write(arg0_1, buf300)"]
+    body = " | ".join(["buf0 = new", "write(arg0_1, buf0)", *views, *last])
+    located = rewriter.open(wrapper(tmp_path, body)).only.located
     passed = {launch.index: launch.args[-1:] for launch in located.launches}
     assert 301 not in together(located, passed)
 
 
 def test_what_is_not_handed_over_does_not_wait(tmp_path: Path) -> None:
-    path = tmp_path / "output_code.py"
-    path.write_text(_HEAD + indent(CHAIN, "    ") + "    return (buf1, )\n")
-    located = rewriter.open(path).only.located
+    located = rewriter.open(wrapper(tmp_path, CHAIN, "(buf1, )")).only.located
     assert together(located, {0: located.launches[0].args[1:]}) == set()
     assert together(located, {1: located.launches[1].args[1:]}) == set()
     # It has a line, such as one that compares guard bands, which measures nothing.

@@ -3,73 +3,50 @@
 from __future__ import annotations
 
 from pathlib import Path
-from textwrap import dedent, indent
 from unittest.mock import ANY
 
 import pytest
 
 import rewriter
 from artifacts import get
+from bodies import VIEW, wrapper
 from rewriter.core.edit import Restored, strip
 
-_HEAD = """\
-from torch._inductor.async_compile import AsyncCompile
-import torch
-empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu
-reinterpret_tensor = torch._C._dynamo.guards._reinterpret_tensor
-async_compile = AsyncCompile()
-cpp_fused_0 = async_compile.cpp_pybinding(['const float*', 'float*'], '''
-extern "C" void kernel(const float* in_ptr0, float* out_ptr0) { out_ptr0[0] = in_ptr0[0]; }
-''')
-cpp_fused_1 = async_compile.cpp_pybinding(['float*'], '''
-extern "C" void kernel(float* in_out_ptr0) { in_out_ptr0[0] = in_out_ptr0[0] + 1; }
-''')
-def call(args):
-    arg0_1, = args
-    args.clear()
-"""
-ALLOCATE = "buf0 = empty_strided_cpu((4, ), (1, ), torch.float32)"
-WRITE = "cpp_fused_0(arg0_1, buf0)"
+WRITTEN = "buf0 = new | write(arg0_1, buf0)"
 CASES = {
     # Must not match.
     "an input that is deleted": ("del arg0_1", []),
-    "a view without reuse": (
-        f"{ALLOCATE}\n{WRITE}\nbuf1 = reinterpret_tensor(buf0, (2, ), (1, ), 0)",
-        ["allocate buf0"],
-    ),
-    "a number": ("s0 = 4\ndel s0", []),
-    "the memory of an input": ("buf0 = arg0_1; del arg0_1  # reuse", []),
+    "a view without reuse": (f"{WRITTEN} | buf1 = {VIEW.format('buf0')}", ["allocate buf0"]),
+    "a number": ("s0 = 4 | del s0", []),
+    "the memory of an input": ("buf0 = took arg0_1", []),
     "taken over before anything was written": (
-        f"{ALLOCATE}\nbuf1 = buf0; del buf0  # reuse\ncpp_fused_0(arg0_1, buf1)",
+        "buf0 = new | buf1 = took buf0 | write(arg0_1, buf1)",
         ["allocate buf0"],
     ),
     # Must match.
-    "allocated and given up": (f"{ALLOCATE}\ndel buf0", ["allocate buf0", "release buf0"]),
+    "allocated and given up": ("buf0 = new | del buf0", ["allocate buf0", "release buf0"]),
     "the result of a call": (
-        "buf0 = torch.ops.aten.sort.default(arg0_1)\ndel buf0",
+        "buf0 = torch.ops.aten.sort.default(arg0_1) | del buf0",
         ["release buf0"],
     ),
     "several at once": (
-        f"{ALLOCATE}\nbuf1 = empty_strided_cpu((4, ), (1, ), torch.float32)\ndel buf0, buf1",
+        "buf0, buf1 = new | del buf0, buf1",
         ["allocate buf0", "allocate buf1", "release buf0", "release buf1"],
     ),
     "taken over, and written anew": (
-        f"{ALLOCATE}\n{WRITE}\nbuf1 = buf0; del buf0  # reuse\ncpp_fused_0(arg0_1, buf1)",
+        f"{WRITTEN} | buf1 = took buf0 | write(arg0_1, buf1)",
         ["allocate buf0", "reuse buf1 of buf0, dead"],
     ),
     "taken over as a view, and written anew": (
-        f"{ALLOCATE}\n{WRITE}\n"
-        "buf1 = reinterpret_tensor(buf0, (2, 2), (2, 1), 0); del buf0  # reuse"
-        "\ncpp_fused_0(arg0_1, buf1)\ndel buf1",
+        f"{WRITTEN} | buf1 = reshaped buf0 | write(arg0_1, buf1) | del buf1",
         ["allocate buf0", "reuse buf1 of buf0, dead", "release buf1"],
     ),
     "taken over in place": (
-        f"{ALLOCATE}\n{WRITE}\nbuf1 = buf0; del buf0  # reuse\ncpp_fused_1(buf1)",
+        f"{WRITTEN} | buf1 = took buf0 | update(buf1)",
         ["allocate buf0", "reuse buf1 of buf0"],
     ),
     "taken over twice": (
-        f"{ALLOCATE}\n{WRITE}\nbuf1 = buf0; del buf0  # reuse\nbuf2 = buf1; del buf1  # reuse"
-        "\ncpp_fused_0(arg0_1, buf2)",
+        f"{WRITTEN} | buf1 = took buf0 | buf2 = took buf1 | write(arg0_1, buf2)",
         ["allocate buf0", "reuse buf1 of buf0", "reuse buf2 of buf1, dead"],
     ),
 }
@@ -78,9 +55,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_memory(case: str, tmp_path: Path) -> None:
     body, expected = CASES[case]
-    path = tmp_path / "output_code.py"
-    path.write_text(_HEAD + indent(dedent(body), "    ") + "\n    return (None, )\n")
-    events = rewriter.open(path).wrappers[0].located.memory
+    events = rewriter.open(wrapper(tmp_path, body, "(None, )")).only.located.memory
     found = [
         f"{x.action} {x.buffer}" + f" of {x.of}" * bool(x.of) + ", dead" * x.is_dead for x in events
     ]
@@ -90,25 +65,22 @@ def test_memory(case: str, tmp_path: Path) -> None:
 
 def test_lines_stand_where_the_memory_is(tmp_path: Path) -> None:
     """Behind an allocation and a reuse, in front of a release, and of a launch the check last."""
-    path = tmp_path / "output_code.py"
-    body = (
-        f"{ALLOCATE}\n{WRITE}\nbuf1 = buf0; del buf0  # reuse\ncpp_fused_0(arg0_1, buf1)\ndel buf1"
-    )
-    path.write_text(_HEAD + indent(body, "    ") + "\n    return (None, )\n")
+    body = f"{WRITTEN} | buf1 = took buf0 | write(arg0_1, buf1) | del buf1"
+    path = wrapper(tmp_path, body, "(None, )")
     result = rewriter.instrument(path, rewriter.select("bounds,hash,poison,stale"))
     lines = [
         line.strip().partition("  #")[0]
         for line in result.source.decode().partition("args.clear()\n")[2].splitlines()
     ]
     assert lines[:-1] == [
-        ALLOCATE,
+        "buf0 = empty_strided_cpu((4, ), (1, ), torch.float32)",
         "buf0 = _rw.allocated(0, buf0)",
-        WRITE,
+        "write(arg0_1, buf0)",
         "_rw.after(0, buf0)",
         "_rw.checked(0)",
         "buf1 = buf0; del buf0",
         "_rw.reused(1, buf1)",
-        "cpp_fused_0(arg0_1, buf1)",
+        "write(arg0_1, buf1)",
         "_rw.after(1, buf1)",
         "_rw.checked(1)",
         "_rw.released(2, buf1)",
@@ -119,9 +91,7 @@ def test_lines_stand_where_the_memory_is(tmp_path: Path) -> None:
 
 def test_none_that_is_returned_is_no_buffer(tmp_path: Path) -> None:
     """As the gradient of an input that needs none."""
-    path = tmp_path / "output_code.py"
-    path.write_text(_HEAD + indent(f"{ALLOCATE}\n{WRITE}\nreturn (None, buf0, )\n", "    "))
-    (entry,) = rewriter.open(path).only.located.entries
+    (entry,) = rewriter.open(wrapper(tmp_path, WRITTEN, "(None, buf0, )")).only.located.entries
     assert (entry.outputs, entry.returned, entry.hazards) == (("", "buf0"),) * 2 + (("", ""),)
 
 

@@ -132,41 +132,23 @@ def test_what_cannot_be_probed_is_named(body: str, reasons: list[str]) -> None:
     assert [skipped.reason for skipped in plan.skipped] == [text for text in reasons if text]
 
 
-# --- Each form of a launch -------------------------------------------------------------------------
+# --- Launches, what names hold, blocks and loops --------------------------------------------------
+
+TABLES = ("cpp/launches", "cpp/data_flow", "cpp/blocks")
 
 
-# --- What names hold -------------------------------------------------------------------------------
-
-
-# --- Blocks, branches, loops -----------------------------------------------------------------------
-
-
-def check(frame: str, launches: list[str], body: str) -> None:
+@shapes.bodies(*TABLES)
+def test_launch(frame: str, launches: list[str], body: str) -> None:
     artifact = framed(frame, body)
     assert artifact.unrecognised == ()
     assert [shown(launch) for launch in artifact.launches] == launches
     assert probed(frame, body) == body
 
 
-@shapes.bodies("cpp/launches")
-def test_launch(frame: str, launches: list[str], body: str) -> None:
-    check(frame, launches, body)
-
-
-@shapes.bodies("cpp/data_flow")
-def test_data_flow(frame: str, launches: list[str], body: str) -> None:
-    check(frame, launches, body)
-
-
-@shapes.bodies("cpp/blocks")
-def test_scopes(frame: str, launches: list[str], body: str) -> None:
-    check(frame, launches, body)
-
-
 # --- The two traps ------------------------------------------------------------------------------
 
 
-@shapes.bodies("cpp/launches", "cpp/data_flow", "cpp/blocks")
+@shapes.bodies(*TABLES)
 def test_a_handle_that_is_used_once_is_not_used_again(
     frame: str, launches: list[str], body: str
 ) -> None:
@@ -180,7 +162,7 @@ def test_a_handle_that_is_used_once_is_not_used_again(
         assert name not in behind
 
 
-@shapes.bodies("cpp/launches", "cpp/data_flow", "cpp/blocks")
+@shapes.bodies(*TABLES)
 def test_a_result_is_read_where_it_exists(frame: str, launches: list[str], body: str) -> None:
     """What is declared behind a launch, or null before it, is not read before it; nor its handle."""
     lines = probed(frame, body).split("\n")

@@ -72,7 +72,7 @@ def _probed(
     *,
     blocking: bool,
 ) -> int:
-    words = ["rewriter", "run", "--probe", _triage.probes_for_crash()]
+    words = ["rewriter", "run", "--probe", ",".join(_triage.probes_for_crash())]
     words += ["--quiet"] + ["--blocking"] * blocking + ["--overwrite"] * arguments.overwrite
     words += ["--timeout", f"{arguments.timeout:g}"] if arguments.timeout else []
     words += ["--dump", arguments.dump] if arguments.dump else []

@@ -15,7 +15,7 @@ from dumps import launch, value, write
 from fuzzing import invoke
 from rewriter.core import json_text, limits
 from rewriter.core.errors import RewriterError
-from rewriter.locate.cpp.tokens import require_parsable
+from rewriter.locate.cpp.lexer import require_parsable
 
 ROOT = Path(__file__).parents[2]
 AOTI = get("cpu-torch2.13/mlp aoti")

@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from rewriter.core import toml
-from rewriter.locate.cpp import tokens
+from rewriter.locate.cpp import lexer
 from rewriter.locate.declarations import folder
 
 Release = tuple[int, int]
@@ -104,7 +104,7 @@ def releases(
     and `metadata` its metadata. Each may be empty.
     """
     facts = _facts()
-    code = tokens.code(wrapper)
+    code = lexer.code(wrapper.encode("utf-8", "replace")).decode()
     first, lower = facts.oldest, ""
     last: Release | None = None
     upper = ""

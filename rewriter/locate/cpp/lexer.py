@@ -1,4 +1,4 @@
-"""Finds the definitions of the entries in C++ by its tokens alone.
+"""Splits C++ into tokens: tells code from comments and literals, and finds the entries in it.
 
 A wrapper never parses without errors, since it is full of macros. So tree-sitter gets only the
 entries, and text elsewhere, with or without probes, cannot change how they parse.
@@ -11,41 +11,37 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-# A directive without its first character. It ends with its line; a comment in it is a token itself.
-_DIRECTIVE = rb"[ \t]*\#(?:[^\\\r\n/]+|/(?![/*])|\\(?:\r\n|[\s\S])|\r(?!\n))*"
-_FIRST_LINE = re.compile(_DIRECTIVE)
-# First come tokens that may hide braces (comments, literals) and parentheses without relevant
-# content, as in most calls; then the relevant tokens. One pattern reads each token once from its
-# start. It begins with a set of bytes, so that all others are skipped at once. A string that does
-# not end is taken to end with its line.
+from rewriter.core import limits
+
+# Comments and literals. One that does not end extends to the end of the text or line: otherwise the
+# rest would be searched again for each one that begins in it. A backslash continues a line.
+_HIDDEN = rb"""
+    //(?:[^\\\r\n]+|\\(?:\r\n|[\s\S])|\r(?!\n))*
+    |/\*(?:[^*]+|\*(?!/))*(?:\*/)?
+    |(?<!\w)(?:u8|[uUL])?R"(?P<delimiter>[^()\\\s"]{0,16})\((?:[\s\S]*?\)(?P=delimiter)"|[\s\S]*)
+    |"(?:[^"\\\r\n]+|\\(?:\r\n|[\s\S]))*"?
+    |'(?:[^'\\\r\n]+|\\(?:\r\n|[\s\S]))*'?
+"""
+# First come tokens that may hide signs, then parentheses without relevant content, as in most
+# calls. The set of bytes in front skips all others at once. A directive ends with its line; a
+# comment in it is a token itself. A quote inside a number (1'000) begins no literal.
 _TOKEN = re.compile(
-    rb"[\n/\"'(){};](?:"
-    rb"(?<=\n)" + _DIRECTIVE + rb"|(?<=/)(?:"
-    rb"/(?:[^\\\r\n]+|\\(?:\r\n|[\s\S])|\r(?!\n))*"  # a backslash continues it on the next line
-    rb"|\*(?:[^*]+|\*(?!/))*(?:\*/)?)"
-    rb"|(?:(?<=(?<!\w)R\")|(?<=(?<!\w)[uUL]R\")|(?<=(?<!\w)u8R\"))(?P<delimiter>[^()\\\s\"]{0,16})\("
-    rb"|(?<=\")(?:[^\"\\\r\n]+|\\(?:\r\n|[\s\S]))*\"?"
-    rb"|(?<=')(?:(?<=[\w.]')(?P<behind_word>)|(?:[^'\\\r\n]+|\\(?:\r\n|[\s\S]))*'?)"
-    rb"|(?<=\()[^(){};\"'/#]{0,400}\)"
-    rb"|(?P<sign>(?<=[(){};])))"
+    rb"""(?:\A|(?=[\n/"'(){};RuUL_ri\d]))(?:"""
+    + _HIDDEN
+    + rb"""
+    |(?:\A|\n)[ \t]*\#(?:[^\\\r\n/]+|/(?![/*])|\\(?:\r\n|[\s\S])|\r(?!\n))*
+    |(?<![\w.])\d[\w.]*'[\w.']*
+    |\([^(){};"'/\#]{0,400}\)
+    |(?P<sign>[(){};])
+    |(?P<name>\b(?:
+        run_impl(?:_minimal_arrayref_interface(?:_v2_raw)?)?|_const_run_impl|inductor_entry_impl
+    )\b))""",
+    re.VERBOSE,
 )
-# A quote inside a number (1'000) begins no character literal; after a prefix (u8'x') it does.
-_DIGITS = re.compile(rb"[\w.']*")
-_CHARACTER = re.compile(rb"(?:[^'\\\r\n]+|\\(?:\r\n|[\s\S]))*'?")
-# Every entry name contains this.
-_IN_NAMES = b"_impl"
-_NAMES = frozenset(
-    (
-        b"run_impl",
-        b"_const_run_impl",
-        b"run_impl_minimal_arrayref_interface",
-        b"run_impl_minimal_arrayref_interface_v2_raw",
-        b"inductor_entry_impl",
-    )
-)
+_COMMENT_OR_LITERAL = re.compile(_HIDDEN, re.VERBOSE)
+_NO_ANGLES = bytes(set(range(256)) - set(b"<>;{}"))
+_ENDS = re.compile(rb"[>;{}]+")
 _OPEN, _CLOSE, _BEGIN, _END, _NAME = b"(){}n"
-_WORD_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
-_WORD = re.compile(rb"\w+")
 
 
 @dataclass(frozen=True)
@@ -101,51 +97,30 @@ def definitions(data: bytes) -> tuple[EntryDefinition, ...]:
 
 def _tokens(data: bytes) -> Iterator[tuple[int, int]]:
     """The signs and the names of entries in a text, each with its offset."""
-    names = _names(data)
-    name = next(names)
-    first = _FIRST_LINE.match(data)
-    position = end = first.end() if first else 0  # the end of the previous token
-    while position >= 0:
-        tokens, position = _TOKEN.finditer(data, position), -1
-        for match in tokens:
-            start = match.start()
-            while name < start:
-                if name >= end:
-                    yield name, _NAME
-                name = next(names)
-            end = match.end()
-            kind = match.lastgroup
-            if kind is None:
-                continue
-            if kind == "sign":
-                yield start, data[start]
-            elif kind == "delimiter":
-                position = data.find(b")" + match["delimiter"] + b'"', end)
-                end = position  # -1 if it does not end: then nothing follows
-                break
-            else:
-                rest = _DIGITS if _is_in_a_number(data, start) else _CHARACTER
-                position = end = rest.match(data, end).end()  # type: ignore[union-attr]
-                break
+    for match in _TOKEN.finditer(data):
+        if match.lastgroup == "sign":
+            yield match.start(), data[match.start()]
+        elif match.lastgroup == "name":
+            yield match.start(), _NAME
 
 
-def _is_in_a_number(data: bytes, quote: int) -> bool:
-    start = quote
-    while start and (data[start - 1] in _WORD_BYTES or data[start - 1] == ord(".")):
-        start -= 1
-    return data[start : start + 1].isdigit()
+def code(data: bytes) -> bytes:
+    """C++ with an empty string in place of each comment and literal.
+
+    They contain kernels, commands and texts of the model, in which nothing should be found.
+    """
+    return _COMMENT_OR_LITERAL.sub(b'""', data)
 
 
-def _names(data: bytes) -> Iterator[int]:
-    """Yield the offsets of entry names, in code or not; finally, an offset after everything."""
-    found = data.find(_IN_NAMES)
-    while found >= 0:
-        start = found
-        while start and data[start - 1] in _WORD_BYTES:
-            start -= 1
-        word = _WORD.match(data, start)
-        assert word is not None
-        if word.group() in _NAMES:
-            yield start
-        found = data.find(_IN_NAMES, word.end())
-    yield len(data)
+def require_parsable(name: str, data: bytes) -> None:
+    """Raise if the parser would take quadratic time: see `limits.ANGLES`."""
+    if _open_angles(data) <= limits.ANGLES:
+        return
+    angles = _open_angles(code(data))
+    if angles > limits.ANGLES:
+        raise limits.too_large(name, f"{angles:,} `<` in one statement", f"{limits.ANGLES:,}")
+
+
+def _open_angles(data: bytes) -> int:
+    """The largest number of successive `<` that nothing closes before the statement ends."""
+    return max(map(len, _ENDS.split(data.translate(None, _NO_ANGLES))))

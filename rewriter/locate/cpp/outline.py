@@ -18,7 +18,6 @@ from rewriter.locate.cpp import lexer
 from rewriter.locate.cpp.embedded import Embedded
 from rewriter.locate.cpp.grammar import LANGUAGE, CppGrammar
 from rewriter.locate.cpp.kernel_sources import c_functions, launchers, metal_kernels, triton_kernels
-from rewriter.locate.cpp.tokens import require_parsable
 from rewriter.locate.kernels import Parameter
 
 # Lines after which another may go: not those that continue, by a backslash or in a comment.
@@ -59,7 +58,7 @@ class CppOutline:
         self.text = text
         self.data = text.data
         self.grammar = grammar
-        require_parsable(source.name, text.data)
+        lexer.require_parsable(source.name, text.data)
 
     @cached_property
     def bodies(self) -> tuple[Body, ...]:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rewriter.core.dtypes import IN_CPP
+from rewriter.locate.cpp.lexer import members
 from rewriter.locate.inputs import SYMBOL, combine
 from rewriter.locate.types import InputSpec
 from rewriter.locate.vocabulary import vocabulary
@@ -72,7 +73,7 @@ def _asserted(body: str, inputs: frozenset[str]) -> Iterator[InputSpec]:
     for match in _ASSERTED.finditer(body):
         if match["name"] not in inputs:
             continue
-        size, stride = (_dimensions(match[part]) for part in ("size", "stride"))
+        size, stride = (tuple(map(_dimension, members(match[part]))) for part in ("size", "stride"))
         yield InputSpec(match["name"], "tensor", size=size, stride=stride)
     for match in _ALIGNED.finditer(body):
         yield InputSpec(match["name"], "tensor", alignment=int(match["bytes"]))
@@ -129,18 +130,6 @@ def _checked(checks: str) -> Iterator[InputSpec]:
         )
         device = names.get(devices.get(name, ""), "")
         yield InputSpec(name, "tensor", match["dtype"], device, size, stride, open=True)
-
-
-def _dimensions(text: str) -> tuple[str, ...]:
-    """The members of a braced list; calls in it have commas of their own."""
-    members, depth = [""], 0
-    for letter in text:
-        depth += (letter in "(<") - (letter in ")>")
-        if letter == "," and not depth:
-            members.append("")
-        else:
-            members[-1] += letter
-    return tuple(_dimension(member) for member in members if member.strip())
 
 
 def _dimension(text: str) -> str:

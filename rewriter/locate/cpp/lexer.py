@@ -124,3 +124,14 @@ def require_parsable(name: str, data: bytes) -> None:
 def _open_angles(data: bytes) -> int:
     """The largest number of successive `<` that nothing closes before the statement ends."""
     return max(map(len, _ENDS.split(data.translate(None, _NO_ANGLES))))
+
+
+def members(text: str) -> Iterator[str]:
+    """The parts of a list that are not empty, at its own commas."""
+    depth, start = 0, 0
+    for position, character in enumerate(text + ","):
+        depth += (character in "(<[{") - (character in ")>]}")
+        if character == "," and depth == 0:
+            if part := text[start:position].strip():
+                yield part
+            start = position + 1

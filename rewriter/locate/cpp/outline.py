@@ -245,13 +245,5 @@ def _first_error(node: tree_sitter.Node) -> tree_sitter.Node:
 
 
 def _parameter_names(parameters: str) -> Iterator[str]:
-    depth = 0
-    written = ""
-    for character in parameters + ",":
-        depth += (character in "(<[{") - (character in ")>]}")
-        if character == "," and depth == 0:
-            if name := last_word(written.partition("=")[0].rstrip()):
-                yield name
-            written = ""
-        else:
-            written += character
+    names = (last_word(each.partition("=")[0].rstrip()) for each in lexer.members(parameters))
+    return filter(None, names)

@@ -12,6 +12,7 @@ import pytest
 
 import rewriter
 from artifacts import ARTIFACTS
+from fuzzing import snapshot
 from imports import HEAVY, imported
 from rewriter.cli import main
 from rewriter.core import files as write
@@ -33,11 +34,6 @@ def log_in(folder: Path) -> Path:
 
 def sources(folder: Path) -> dict[str, bytes]:
     return {wrapper.name: wrapper.source for wrapper in rewriter.open(folder).wrappers}
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    files = (file for file in folder.rglob("*") if file.is_file())
-    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
 
 @pytest.fixture
@@ -197,7 +193,7 @@ def test_a_log_that_was_cut_short(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert not out.exists()
     assert main(["instrument", str(log), "-o", str(out), "--wrapper", "backward"]) == BAD_INPUT
     assert main(["instrument", str(log), "-o", str(out), "--wrapper", "forward"]) == OK
-    assert sorted(contents(out)) == ["0_0_0/forward.py", "0_1_0/forward.py"]
+    assert sorted(snapshot(out)) == ["0_0_0/forward.py", "0_1_0/forward.py"]
 
 
 def test_an_entry_that_cannot_be_read_is_not_left_out(tmp_path: Path) -> None:
@@ -326,7 +322,7 @@ def test_a_log_stays_as_it_is(
     folder = Path(shutil.copytree(LOG, tmp_path / "log"))
     assert main([command, str(folder), *options]) == BAD_INPUT
     assert f"error[{slug}]" in capsys.readouterr().err
-    assert contents(tmp_path) == {f"log/{name}": data for name, data in contents(LOG).items()}
+    assert snapshot(tmp_path) == {f"log/{name}": data for name, data in snapshot(LOG).items()}
 
 
 @pytest.mark.parametrize("kind", ["log-python", "log-cpp", "log-aoti", "pages", "pages-plain"])
@@ -338,7 +334,7 @@ def test_a_mirror_holds_the_wrappers_with_probes(
     assert main(command) == OK
     content = json.loads(capsys.readouterr().out)
     plain = sources(TRACES / kind)
-    written = contents(out)
+    written = snapshot(out)
     assert list(written) != []
     assert sorted(written) == sorted(plain)
     assert [one["wrapper"] for one in content["wrappers"]] == list(plain)
@@ -346,7 +342,7 @@ def test_a_mirror_holds_the_wrappers_with_probes(
     assert all(rewriter.open(out / name).only.probes for name in written)
     assert rewriter.diff(TRACES / kind, out).verdict == "instrumented"
     assert main(["strip", str(out), "--in-place"]) == OK
-    assert contents(out) == plain
+    assert snapshot(out) == plain
 
 
 def test_one_wrapper_of_a_log_goes_to_a_file(
@@ -361,12 +357,12 @@ def test_one_wrapper_of_a_log_goes_to_a_file(
 
 
 def test_in_place_and_back(debug: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = contents(debug)
+    before = snapshot(debug)
     command = ["instrument", str(debug), "--in-place", "--probe", "names"]
     assert main([*command, "--check"]) == DIFFERS
     assert main([*command[:2], "--probe", "names", "--diff"]) == OK
     assert capsys.readouterr().out.count("\n+++ b/run_") == 4
-    assert contents(debug) == before
+    assert snapshot(debug) == before
     assert main([*command, "--wrapper", "forward"]) == OK
     assert "2 wrappers changed in place, 2 originals kept" in capsys.readouterr().err
     assert len(list(debug.rglob("*.orig"))) == 2
@@ -383,7 +379,7 @@ def test_in_place_and_back(debug: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert main(["strip", str(debug), "--check"]) == DIFFERS
     assert main(["strip", str(debug), "--in-place", "--json"]) == OK
     assert json.loads(capsys.readouterr().out)["exact"] is True
-    assert contents(debug) == before
+    assert snapshot(debug) == before
     assert main(["strip", str(debug), "--check"]) == OK
 
 
@@ -394,13 +390,13 @@ def test_a_wrapper_that_cannot_be_read_stops_all(
     broken.write_bytes(
         broken.read_bytes().replace(b"def call(self, args):", b"def call(self, args:")
     )
-    before = contents(debug)
+    before = snapshot(debug)
     for where in (["--in-place"], ["-o", str(debug.parent / "out")]):
         assert main(["instrument", str(debug), *where]) == BAD_INPUT
         error = capsys.readouterr().err
         assert f"error[syntax-error]: {broken}" in error
         assert "--wrapper takes the names of others" in error
-        assert contents(debug.parent) == {f"{debug.name}/{name}": before[name] for name in before}
+        assert snapshot(debug.parent) == {f"{debug.name}/{name}": before[name] for name in before}
     others = ["--wrapper", "forward", "--wrapper", "*model__0_*"]
     assert main(["instrument", str(debug), "--in-place", *others]) == OK
     assert len(list(debug.rglob("*.orig"))) == 3
@@ -409,7 +405,7 @@ def test_a_wrapper_that_cannot_be_read_stops_all(
 def test_a_file_that_cannot_be_written_undoes_the_others(
     debug: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = contents(debug)
+    before = snapshot(debug)
     real: Callable[..., object] = write.put_in_place
     calls = []
 
@@ -422,7 +418,7 @@ def test_a_file_that_cannot_be_written_undoes_the_others(
     monkeypatch.setattr(write, "put_in_place", failing)
     assert main(["instrument", str(debug), "--in-place"]) == BAD_INPUT
     assert len(calls) == 3
-    assert contents(debug) == before
+    assert snapshot(debug) == before
 
 
 def test_a_mirror_is_written_whole_or_not_at_all(
@@ -434,15 +430,15 @@ def test_a_mirror_is_written_whole_or_not_at_all(
     (out / names[2]).write_text("somebody's")
     assert main(["instrument", str(debug), "-o", str(out)]) == BAD_INPUT
     assert "error[exists]" in capsys.readouterr().err
-    assert contents(out) == {names[2]: b"somebody's"}
+    assert snapshot(out) == {names[2]: b"somebody's"}
     assert main(["instrument", str(debug), "-o", str(out), "--overwrite"]) == OK
-    assert sorted(contents(out)) == sorted(names)
-    before = contents(debug)
+    assert sorted(snapshot(out)) == sorted(names)
+    before = snapshot(debug)
     assert main(["instrument", str(debug), "-o", str(debug), "--overwrite"]) == BAD_INPUT
     assert "--in-place" in capsys.readouterr().err
     (debug.parent / "file").write_text("")
     assert main(["instrument", str(debug), "-o", str(debug.parent / "file")]) == BAD_INPUT
-    assert contents(debug) == before
+    assert snapshot(debug) == before
 
 
 def test_operators_go_along(tmp_path: Path) -> None:
@@ -451,7 +447,7 @@ def test_operators_go_along(tmp_path: Path) -> None:
     shutil.copytree(ARTIFACTS / "cpu-torch2.13" / "mlp" / "aoti", tmp_path / "a" / "mlp")
     out = tmp_path / "out"
     assert main(["instrument", str(folder.parent), "-o", str(out)]) == OK
-    assert sorted(contents(out)) == [
+    assert sorted(snapshot(out)) == [
         "customop/wrapper.cpp",
         "customop/wrapper.json",
         "mlp/wrapper.cpp",

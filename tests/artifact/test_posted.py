@@ -233,50 +233,36 @@ extern "C" void kernel(const float* in_ptr0, float* out_ptr0)
 ''')
 """
 
+SENTENCE = "One sentence right here:\n"
 FORMS = {
     "quoted code with words": (_quoted(CODE), LACKS),
     "a quoted kernel with words": (_quoted(KERNEL + CODE), ()),
     "fenced code with words in a quotation": (_quoted(f"```\n{CODE}```"), LACKS),
     "a fence in one line of a page": (f"Call it ```f```\n\n```\n{CALL}```\nWhy?\n", LACKS),
-    "quoted with a sentence": (_quoted(f"One sentence right here:\n{CALL}"), LACKS),
+    "quoted with a sentence": (_quoted(f"{SENTENCE}{CALL}"), LACKS),
     "quoted with sentences and empty lines": (
-        _quoted(f"One sentence right here:\n\n{CALL}\nWhy is that so?"),
+        _quoted(f"{SENTENCE}\n{CALL}\nWhy is that so?"),
         LACKS,
     ),
-    "quoted twice with a sentence": (_quoted(f"One sentence right here:\n{CALL}", "> > "), LACKS),
-    "quoted below a sentence": (f"One sentence right here:\n{_quoted(CALL, '>> ')}", LACKS),
-    "quoted below a quoted sentence": (
-        f"> One sentence right here:\n{_quoted(CALL, '>> ')}",
-        LACKS,
-    ),
+    "quoted twice with a sentence": (_quoted(f"{SENTENCE}{CALL}", "> > "), LACKS),
+    "quoted below a sentence": (f"{SENTENCE}{_quoted(CALL, '>> ')}", LACKS),
+    "quoted below a quoted sentence": (f"> {SENTENCE}{_quoted(CALL, '>> ')}", LACKS),
     "a fence behind words": (f"Here's it: ```\n{CALL}```\nWhy?\n", LACKS),
-    "a fence with a language behind words": (
-        f"# Bug\n\nHere's it: ```python\n{CALL}```\n",
-        LACKS,
-    ),
-    "a call": (CALL, ("no source of cpp_fused_sin_0",)),
-    "its body": (BODY, ("no head of a function", "no source of cpp_fused_sin_0")),
-    "copied from the middle of a line": (
-        BODY.lstrip(),
-        ("no head of a function", "no source of cpp_fused_sin_0"),
-    ),
-    "quoted": ("".join(f"> {x}\n" for x in CALL.splitlines()), ("no source of cpp_fused_sin_0",)),
-    "fenced": (f"# Bug\n\n```python\n{CALL}```\nWhy?\n", ("no source of cpp_fused_sin_0",)),
-    "between sentences": (
-        f"I see this in the log:\n\n{CALL}\nWhat is it?\n",
-        ("no source of cpp_fused_sin_0",),
-    ),
-    "without its end": (
-        CALL.partition("        return")[0],
-        ("no return", "no source of cpp_fused_sin_0"),
-    ),
+    "a fence with a language behind words": (f"# Bug\n\nHere's it: ```python\n{CALL}```\n", LACKS),
+    "a call": (CALL, LACKS),
+    "its body": (BODY, ("no head of a function", *LACKS)),
+    "copied from the middle of a line": (BODY.lstrip(), ("no head of a function", *LACKS)),
+    "quoted": (_quoted(CALL), LACKS),
+    "fenced": (f"# Bug\n\n```python\n{CALL}```\nWhy?\n", LACKS),
+    "between sentences": (f"I see this in the log:\n\n{CALL}\nWhat is it?\n", LACKS),
+    "without its end": (CALL.partition("        return")[0], ("no return", *LACKS)),
     "with lines left out": (
         CALL.replace("        del arg0_1", "  <... snip ...>\n            del arg0_1"),
-        ("no source of cpp_fused_sin_0", "lines left out at line 5"),
+        (*LACKS, "lines left out at line 5"),
     ),
     "the end of a block": (
         f"            cpp_fused_sin_0(arg0_1, buf0)\n{BODY.splitlines()[-1]}\n",
-        ("no head of a function", "no source of cpp_fused_sin_0"),
+        ("no head of a function", *LACKS),
     ),
 }
 

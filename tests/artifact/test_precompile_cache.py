@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fuzzing import snapshot
 from rewriter.artifact.precompile_cache import PrecompileCache, read_cache
 from rewriter.cli import main
 from rewriter.core.errors import RewriterError
@@ -31,10 +32,6 @@ def cache(path: Path) -> PrecompileCache:
     known = read_cache(path)
     assert known is not None
     return known
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def pack(path: Path, data: bytes, *, compression: int = zipfile.ZIP_STORED) -> None:
@@ -96,23 +93,23 @@ def test_instrument_writes_both_and_strip_gives_both_back(pair: Path) -> None:
 def test_in_place_both_have_a_backup(pair: Path) -> None:
     assert main(["instrument", str(pair), "--in-place", "--probe", "names"]) == 0
     assert cache(pair.with_suffix(".cache")).belongs_to(pair.read_bytes())
-    there = contents(pair.parent)
+    there = snapshot(pair.parent)
     assert (there["m.py.orig"], there["m.cache.orig"]) == (CODE, CACHE)
     assert main(["strip", str(pair), "--in-place"]) == 0
-    assert contents(pair.parent) == {"m.py": CODE, "m.cache": CACHE}
+    assert snapshot(pair.parent) == {"m.py": CODE, "m.cache": CACHE}
 
 
 def test_if_one_cannot_be_written_neither_is(
     pair: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pair.with_name("m.instrumented.cache").write_bytes(b"of somebody else")
-    before = contents(pair.parent)
+    before = snapshot(pair.parent)
     assert main(["instrument", str(pair), "--probe", "print"]) == 2
     assert "error[exists]" in capsys.readouterr().err
     pair.with_name("m.cache.orig").write_bytes(b"of somebody else")
-    before = contents(pair.parent)
+    before = snapshot(pair.parent)
     assert main(["instrument", str(pair), "--in-place", "--probe", "print"]) == 2
-    assert contents(pair.parent) == before
+    assert snapshot(pair.parent) == before
 
 
 def test_a_directory_of_pairs(pair: Path) -> None:
@@ -122,11 +119,11 @@ def test_a_directory_of_pairs(pair: Path) -> None:
     assert main(["instrument", str(pair.parent), "-o", str(out), "--probe", "print"]) == 0
     for name in ("m", "n"):
         assert cache(out / f"{name}.cache").belongs_to((out / f"{name}.py").read_bytes())
-    before = contents(pair.parent)
+    before = snapshot(pair.parent)
     assert main(["instrument", str(pair.parent), "--in-place", "--probe", "print"]) == 0
-    assert contents(out).items() <= contents(pair.parent).items()
+    assert snapshot(out).items() <= snapshot(pair.parent).items()
     assert main(["strip", str(pair.parent), "--in-place"]) == 0
-    assert contents(pair.parent) == before
+    assert snapshot(pair.parent) == before
 
 
 def test_the_document_names_the_cache(pair: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -204,10 +201,10 @@ def damaged() -> dict[str, bytes]:
 @pytest.mark.parametrize("how", damaged())
 def test_damaged(how: str, pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pair.with_suffix(".cache").write_bytes(damaged()[how])
-    before = contents(pair.parent)
+    before = snapshot(pair.parent)
     assert main(["instrument", str(pair), "--in-place", "--probe", "print"]) == 2
     assert "error[damaged-cache]" in capsys.readouterr().err
-    assert contents(pair.parent) == before
+    assert snapshot(pair.parent) == before
 
 
 def test_damaged_pickles(pair: Path) -> None:

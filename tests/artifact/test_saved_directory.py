@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from artifacts import get
+from fuzzing import snapshot
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.saved.index import pieces
 from rewriter.artifact.saved.opening import SavedDirectory
@@ -49,11 +50,6 @@ def index(folder: Path, entries: dict[Any, Any]) -> Path:
     return path
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
-
-
 def names(path: Path) -> list[str]:
     return [one.name for one in open_artifact(path).wrappers]
 
@@ -82,23 +78,23 @@ def cache(tmp_path: Path) -> Path:
 def test_an_artifact_needs_a_place_for_all_of_it(
     artifact: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = contents(artifact)
+    before = snapshot(artifact)
     assert main(["instrument", str(artifact)]) == 2
     assert "error[no-target]" in capsys.readouterr().err
     assert main(["instrument", str(artifact), "-o", str(artifact / "copy")]) == 2
     assert "error[unwritable]" in capsys.readouterr().err
-    assert contents(artifact) == before
+    assert snapshot(artifact) == before
 
 
 def test_a_copy_has_all_files(artifact: Path, tmp_path: Path) -> None:
     probed, back = tmp_path / "new" / "probed", tmp_path / "back"
     assert main(["instrument", str(artifact), "-o", str(probed)]) == 0
     assert main(["strip", str(probed), "--check"]) == 1
-    before, after = contents(artifact), contents(probed)
+    before, after = snapshot(artifact), snapshot(probed)
     assert {name for name in before if before[name] != after.pop(name)} == {f"ba/{KEY}.py"}
     assert not after
     assert main(["strip", str(probed), "-o", str(back)]) == 0
-    assert contents(back) == before
+    assert snapshot(back) == before
 
 
 def test_a_copy_takes_the_place_of_nothing(artifact: Path, tmp_path: Path) -> None:
@@ -110,14 +106,14 @@ def test_a_copy_takes_the_place_of_nothing(artifact: Path, tmp_path: Path) -> No
 
 
 def test_in_place_nothing_is_put_beside_the_entry(artifact: Path) -> None:
-    before = contents(artifact)
+    before = snapshot(artifact)
     assert main(["instrument", str(artifact), "--in-place"]) == 0
-    assert {name for name in contents(artifact) if name not in before} == {f"ba/{KEY}.py.orig"}
+    assert {name for name in snapshot(artifact) if name not in before} == {f"ba/{KEY}.py.orig"}
     assert main(["instrument", str(artifact), "-o", str(artifact.with_name("copy"))]) == 2
     assert main(["strip", str(artifact), "-o", str(artifact.with_name("copy"))]) == 0
-    assert contents(artifact.with_name("copy")) == before
+    assert snapshot(artifact.with_name("copy")) == before
     assert main(["strip", str(artifact), "--in-place"]) == 0
-    assert contents(artifact) == before
+    assert snapshot(artifact) == before
 
 
 def test_a_cache_of_many_is_no_artifact(artifact: Path) -> None:
@@ -136,9 +132,9 @@ def test_wrappers_of_vllm_have_the_names_of_pieces(cache: Path) -> None:
 
 
 def test_vllm_in_place_and_back(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = contents(cache)
+    before = snapshot(cache)
     assert main(["instrument", str(cache), "--wrapper", "*submod_2*", "--in-place"]) == 0
-    changed = {name for name, data in contents(cache).items() if before.get(name) != data}
+    changed = {name for name, data in snapshot(cache).items() if before.get(name) != data}
     assert {name.removesuffix(".orig") for name in changed} == {
         f"{rank}/backbone/artifact_compile_range_{sizes}_subgraph_1/ba/{KEY}.py"
         for rank in ("rank_0_0", "rank_1_0")
@@ -149,7 +145,7 @@ def test_vllm_in_place_and_back(cache: Path, capsys: pytest.CaptureFixture[str])
     (wrapper,) = json.loads(capsys.readouterr().out)["wrappers"]
     assert wrapper["file"].endswith(f"rank_0_0/backbone/{sorted(changed)[2].split('/', 2)[2]}")
     assert main(["strip", str(cache), "--in-place"]) == 0
-    assert contents(cache) == before
+    assert snapshot(cache) == before
 
 
 def test_a_copy_of_vllm_says_where_it_belongs(
@@ -157,7 +153,7 @@ def test_a_copy_of_vllm_says_where_it_belongs(
 ) -> None:
     assert main(["instrument", str(cache), "-o", str(tmp_path / "copy")]) == 0
     assert "absolute paths" in capsys.readouterr().err
-    assert len(contents(tmp_path / "copy")) == len(contents(cache))
+    assert len(snapshot(tmp_path / "copy")) == len(snapshot(cache))
 
 
 def test_a_copy_of_vllm_has_the_cache_of_a_pair_beside_its_code(tmp_path: Path) -> None:
@@ -173,9 +169,9 @@ def test_a_copy_of_vllm_has_the_cache_of_a_pair_beside_its_code(tmp_path: Path) 
         ((1, 8192), 0, "inductor"): ("art0", "/x/art0"),
     }
     index(folder, handles)
-    before = contents(folder)
+    before = snapshot(folder)
     assert main(["instrument", str(folder), "-o", str(tmp_path / "copy")]) == 0
-    after = contents(tmp_path / "copy")
+    after = snapshot(tmp_path / "copy")
     assert after.keys() == before.keys()
     changed = {name for name in before if after[name] != before[name]}
     assert changed == {"art0", "inductor_cache/ba/m.py", "inductor_cache/ba/m.cache"}
@@ -247,7 +243,7 @@ def binary(tmp_path: Path) -> Path:
 
 
 def test_artifacts_in_one_file(binary: Path, tmp_path: Path) -> None:
-    before = contents(binary)
+    before = snapshot(binary)
     assert names(binary) == [
         "hash/rank_0_0/backbone/subgraph_0/1-8192/inference.py",
         "torch_aot_compile/hash/rank_0_0/submod_0/1-8192/inference.py",
@@ -255,27 +251,27 @@ def test_artifacts_in_one_file(binary: Path, tmp_path: Path) -> None:
     probed, back = tmp_path / "probed", tmp_path / "back"
     assert main(["instrument", str(binary), "-o", str(probed), "--probe", "print"]) == 0
     assert names(probed) == names(binary)
-    after = contents(probed)
+    after = snapshot(probed)
     assert {name.rpartition("/")[2] for name in before if before[name] != after[name]} == {
         "artifact_compile_range_1_8192_subgraph_0",
         "model",
     }
     assert all(one.probes is not None for one in open_artifact(probed).wrappers)
     assert main(["strip", str(probed), "-o", str(back)]) == 0
-    assert contents(back) == before
+    assert snapshot(back) == before
 
 
 def test_artifacts_in_one_file_in_place(binary: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = contents(binary)
+    before = snapshot(binary)
     assert main(["instrument", str(binary), "--in-place", "--probe", "print"]) == 0
     assert "2 wrappers changed in place, 2 originals kept" in capsys.readouterr().err
-    kept = {name for name in contents(binary) if name.endswith(".orig")}
-    assert all(contents(binary)[name] == before[name.removesuffix(".orig")] for name in kept)
+    kept = {name for name in snapshot(binary) if name.endswith(".orig")}
+    assert all(snapshot(binary)[name] == before[name.removesuffix(".orig")] for name in kept)
     assert main(["diff", str(binary), str(binary)]) == 0
     assert main(["strip", str(binary), "--in-place", "--wrapper", "*submod_0*"]) == 0
-    assert len(contents(binary)) == len(before) + 1
+    assert len(snapshot(binary)) == len(before) + 1
     assert main(["strip", str(binary), "--in-place"]) == 0
-    assert contents(binary) == before
+    assert snapshot(binary) == before
 
 
 def test_a_damaged_artifact_is_named(binary: Path, capsys: pytest.CaptureFixture[str]) -> None:

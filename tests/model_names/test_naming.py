@@ -356,6 +356,16 @@ def test_damaged_logs_name_less(tmp_path: Path) -> None:
             parse(told.dynamo)
 
 
+def log_of(program: str, folder: Path) -> Path:
+    """The log of TORCH_TRACE of a program."""
+    cache = str(folder / "cache")
+    environment = {**os.environ, "TORCH_TRACE": str(folder), "TORCHINDUCTOR_CACHE_DIR": cache}
+    (folder / "program.py").write_text(program)
+    subprocess.run([sys.executable, str(folder / "program.py")], env=environment, check=True)
+    (log,) = folder.glob("*.log")
+    return log
+
+
 AHEAD = """
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -378,11 +388,7 @@ with torch.no_grad():
 def test_what_is_compiled_ahead_of_time_has_the_names_of_its_model(tmp_path: Path) -> None:
     """As vLLM does on a CPU: torch writes no frame for such a graph, which is that of the model.
     What is compiled by itself later in the process is not."""
-    cache = str(tmp_path / "cache")
-    environment = {**os.environ, "TORCH_TRACE": str(tmp_path), "TORCHINDUCTOR_CACHE_DIR": cache}
-    (tmp_path / "ahead.py").write_text(AHEAD)
-    subprocess.run([sys.executable, str(tmp_path / "ahead.py")], env=environment, check=True)
-    (log,) = tmp_path.glob("*.log")
+    log = log_of(AHEAD, tmp_path)
     found = {}
     for wrapper in rewriter.open(log).wrappers:
         told = trace.read(log)[trace.digest(wrapper.source)]
@@ -424,11 +430,7 @@ with torch.no_grad():
 @pytest.mark.programs
 def test_a_piece_of_a_model_has_no_names_of_other_inputs(tmp_path: Path) -> None:
     """As SGLang does: its backend splits the graph and compiles each piece by itself."""
-    cache = str(tmp_path / "cache")
-    environment = {**os.environ, "TORCH_TRACE": str(tmp_path), "TORCHINDUCTOR_CACHE_DIR": cache}
-    (tmp_path / "pieces.py").write_text(PIECES)
-    subprocess.run([sys.executable, str(tmp_path / "pieces.py")], env=environment, check=True)
-    (log,) = tmp_path.glob("*.log")
+    log = log_of(PIECES, tmp_path)
     last = rewriter.open(log).wrappers[-1]
     told = trace.read(log)[trace.digest(last.source)]
     assert told.dynamo

@@ -6,10 +6,8 @@ the package is hashed, its checksums compared, and it is copied while the compil
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,8 +24,7 @@ from rewriter.core import parallel
 from rewriter.core.errors import RewriterError
 from rewriter.instrumentation.rebuild.build import Unpacked
 
-_CHUNK = 64 << 20  # bytes that the kernel copies before it is asked whether to go on
-_NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system may not have it
+_CHUNK = 16 << 20  # bytes that are copied at once
 # Bytes in which weights behind a library end; they are compared when it is loaded, in
 # torch/csrc/inductor/aoti_runtime/model_base.h.
 _MAGIC = 8
@@ -73,16 +70,7 @@ def reading(package: Package) -> Iterator[Reading | None]:
 def copy(path: Path, output: Path, stopped: Event) -> None:
     """Copy a file, until it is stopped."""
     with _Stoppable(path, stopped) as source, output.open("wb") as target:
-        try:
-            # The kernel copies, so that no byte passes through Python.
-            while not stopped.is_set() and os.sendfile(
-                target.fileno(), source.fileno(), None, _CHUNK
-            ):
-                continue
-        except OSError as error:
-            if error.errno not in _NO_SENDFILE:
-                raise
-            shutil.copyfileobj(source, target, pack.BLOCK)
+        shutil.copyfileobj(source, target, _CHUNK)
 
 
 class _Stoppable(io.FileIO):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import zipfile
@@ -191,36 +190,3 @@ def test_a_copy_ends_where_it_is_stopped(tmp_path: Path) -> None:
     stopped.set()
     unpack.copy(made.path, output, stopped)
     assert output.read_bytes() == b""
-
-
-def test_a_file_that_becomes_shorter_is_copied_to_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, output = package(tmp_path), tmp_path / "copy.pt2"
-    send = os.sendfile
-
-    def shortened(target: int, source: int, offset: None, count: int) -> int:
-        os.truncate(made.path, 1000)
-        return send(target, source, offset, min(count, 100))
-
-    monkeypatch.setattr(os, "sendfile", shortened)
-    unpack.copy(made.path, output, Event())
-    assert output.read_bytes() == made.path.read_bytes()
-
-
-@pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO])
-def test_where_the_kernel_does_not_copy_python_does(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, output = package(tmp_path), tmp_path / "copy.pt2"
-
-    def refused(*_: Any) -> int:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "sendfile", refused)
-    if number == errno.EIO:
-        with pytest.raises(OSError, match="Input/output"):
-            unpack.copy(made.path, output, Event())
-        return
-    unpack.copy(made.path, output, Event())
-    assert output.read_bytes() == made.path.read_bytes()

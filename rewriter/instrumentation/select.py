@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import get_args
 
 from rewriter.core.errors import RewriterError
@@ -158,23 +158,31 @@ def check_roles(names: Iterable[str]) -> tuple[Role, ...]:
 
 def check_calls(text: str, *, option: str = "--calls") -> str:
     """Check an option that takes calls and ranges of calls. Returns its text without spaces."""
-    hint = "Write calls of the wrapper, counted from 0, such as 0,3-5 or 100-."
-    return _readable(text, Calls, "bad-calls", option, hint)
+    text = "".join(text.split())
+    try:
+        if text:
+            Calls(text)
+    except ValueError as error:
+        raise RewriterError(
+            "bad-calls",
+            f"{option} {text!r}: {error}",
+            hint="Write calls of the wrapper, counted from 0, such as 0,3-5 or 100-.",
+        ) from error
+    return text
 
 
 def check_bytes(text: str, *, option: str = "--max-bytes") -> str:
     """Check an option that takes a size. Returns its text without spaces."""
-    hint = "Write bytes, or a size such as 500M, 10G or 2GiB."
-    return _readable(text, parse_bytes, "bad-size", option, hint)
-
-
-def _readable(text: str, read: Callable[[str], object], slug: str, option: str, hint: str) -> str:
     text = "".join(text.split())
     try:
         if text:
-            read(text)
+            parse_bytes(text)
     except ValueError as error:
-        raise RewriterError(slug, f"{option} {text!r}: {error}", hint=hint) from error
+        raise RewriterError(
+            "bad-size",
+            f"{option} {text!r}: {error}",
+            hint="Write bytes, or a size such as 500M, 10G or 2GiB.",
+        ) from error
     return text
 
 

@@ -25,7 +25,7 @@ from rewriter.core import json_text, markers, pickle_values
 from rewriter.core.source import Source
 from rewriter.instrumentation.rebuild import recipe
 from rewriter.locate import kernels, languages, provenance
-from rewriter.locate.cpp import embedded, tokens
+from rewriter.locate.cpp import embedded, lexer
 from rewriter.locate.cpp.grammar import load
 from rewriter.locate.cpp.kernel_sources import defined
 from rewriter.locate.cpp.outline import CppOutline
@@ -179,9 +179,9 @@ CASES: dict[str, tuple[Callable[[Any], object], Callable[[int], Any], int]] = {
         kernels.cpp, lambda n: f"void kernel({'float* a, ' * (n // 10)}b)", 40_000,
     ),
     "kernel names": (kernels.cpp, lambda n: "void a" + "_fused" * (n // 6), 200_000),
-    "comments without end": (tokens.code, _text("/* "), 300_000),
-    "literals without end": (tokens.code, _text('R"x('), 300_000),
-    "quotes without end": (tokens.code, lambda n: '"' + '\\"' * n, 100_000),
+    "comments without end": (lexer.code, _times(b"/* "), 300_000),
+    "literals without end": (lexer.code, _times(b'R"x('), 300_000),
+    "quotes without end": (lexer.code, lambda n: b'"' + b'\\"' * n, 100_000),
     "uses of kernels": (recipe.defined, _text("cpp_fused_a (b, "), 200_000),
     "tags without end": (_page, _times(b"<"), 400_000),
     "entities": (_page, _times(b"&#"), 100_000),

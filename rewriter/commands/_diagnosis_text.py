@@ -53,7 +53,7 @@ def page(diagnosis: Diagnosis, *, title: str = "diagnosis") -> list[str]:
     lines = [f"{title}: {diagnosis.headline}"]
     if diagnosis.finding is not None:
         lines += [f"  {line}" for line in diagnosis.finding.text]
-        lines += _others(diagnosis.findings[1:])
+        lines += _others(*diagnosis.findings)
     if diagnosis.ruled_out:
         lines.append("ruled out:")
         lines += [f"  {line}" for line in _grouped(diagnosis.ruled_out)]
@@ -79,22 +79,28 @@ def _grouped(sentences: Sequence[str]) -> Iterator[str]:
         yield f"{suspicion}: {'; '.join(alike[:_WRAPPERS])}{more}"
 
 
-def _others(findings: Sequence[Finding]) -> Iterator[str]:
+def _others(main: Finding, *findings: Finding) -> Iterator[str]:
     if not findings:
         return
     yield f"beside it, {counted(len(findings), 'finding')}, which may follow from it:"
-    alike: dict[object, list[Finding]] = {}
+    alike: dict[object, list[Finding]] = {_same(main): []}
     for finding in findings:
-        same = (
-            finding if finding.launch is None else (finding.kind, finding.artifact, finding.launch)
-        )
-        alike.setdefault(same, []).append(finding)
-    groups = list(alike.values())
+        alike.setdefault(_same(finding), []).append(finding)
+    main_again, *groups = alike.values()
+    if main_again:
+        yield f"  the same launch in {counted(len(main_again), 'further call')}"
     for first, *more in groups[:_OTHERS]:
         again = f"; and in {counted(len(more), 'further call')}" if more else ""
         yield f"  {first.headline}{again}"
     if len(groups) > _OTHERS:
         yield f"  and {sum(map(len, groups[_OTHERS:]))} more"
+
+
+def _same(finding: Finding) -> object:
+    """What findings about one launch have in common."""
+    if finding.launch is None:
+        return finding
+    return finding.kind, finding.artifact, finding.launch
 
 
 def _suspects(suspects: Sequence[Suspect]) -> Iterator[str]:

@@ -18,10 +18,6 @@ RANDOM = [
     "inductor_random_default draws random numbers",
 ]
 INSIDE = "the graph of its function is not known"  # a branch or a loop, which C++ has in the entry
-SHARED = [
-    "what buf7 holds is no node of the graph",
-    "what it writes needs arg0_1, which it is not given",
-]
 KEPT = {"dropout": RANDOM}
 KEPT_CPP = {
     **KEPT,
@@ -33,7 +29,6 @@ KEPT_CPP = {
         for x in ("rand", "rand_like", "randperm", "randint", "randn_like")
     ],
     "scalars": ["what it writes needs arg1_1, which it is not given"],
-    "scatter": SHARED,
     "empty": ["it writes some results, and leaves others in new tensors"],
 }
 KEPT_IN_PACKAGE = {

@@ -7,12 +7,12 @@ stays as it is, since any variable that they name may be read there.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from rewriter.comparison.artifacts.buffer_facts import plain, read_buffer_facts
-from rewriter.locate.types import Launch
+from rewriter.locate.types import Argument, Launch
 
 _SIZES = r"(\([^()]*\)|\w+)"
 _ALLOCATED = re.compile(
@@ -58,16 +58,19 @@ def in_python(source: str, launches: Sequence[Launch]) -> tuple[str, list[Launch
             shown.append(_constant(constants[match[1]]) if match[2] == "stride" else "#")
         else:
             shown.append(_line(line, partial(written, line=number)))
-    return "\n".join(shown), [
-        replace(
-            x,
-            args=tuple(
-                replace(y, expr=y.name if y.later == "" else written(y.expr, x.line))
-                for y in x.args
-            ),
-        )
-        for x in launches
-    ]
+
+    def arguments(launch: Launch) -> Iterator[Argument]:
+        updated = set()
+        for one in launch.args:
+            if (
+                one.role != "inout" or one.expr not in updated
+            ):  # `out` of an operator is `self`, too
+                is_given = one.later == ""  # the launch takes the handle
+                yield replace(one, expr=one.name if is_given else written(one.expr, launch.line))
+            if one.role == "inout":
+                updated.add(one.expr)
+
+    return "\n".join(shown), [replace(x, args=tuple(arguments(x))) for x in launches]
 
 
 def _constant(facts: Mapping[str, str]) -> str:

@@ -5,19 +5,21 @@ Nothing is unpickled: see `pickle_reader`.
 
 from __future__ import annotations
 
+import pickletools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rewriter.core import limits
 from rewriter.core.pickle_reader import (
     BYTES_OPCODES,
-    OPCODES,
     TEXT_OPCODES,
     Blob,
     Pickle,
     Text,
     read,
 )
+
+_CODES = {one.name: one.code.encode("latin-1") for one in pickletools.opcodes}
 
 
 @dataclass(frozen=True)
@@ -116,10 +118,7 @@ def _encoded(pickle: Pickle, one: Text | Blob, operand: bytes) -> bytes:
     """A string or bytes with the opcode that Python's pickler would choose for its length."""
     is_text = isinstance(one, Text)
     widths = TEXT_OPCODES if is_text else BYTES_OPCODES
-    short = OPCODES["SHORT_BINUNICODE" if is_text else "SHORT_BINBYTES"]
-    code = short
-    if len(operand) > 0xFF or (is_text and pickle.protocol < 4):
-        code = OPCODES["BINUNICODE" if is_text else "BINBYTES"]
-    if len(operand) > 0xFFFFFFFF:
-        limits.require_size("the pickle", len(operand), limits.PICKLE_BYTES)
-    return bytes([code]) + len(operand).to_bytes(widths[code], "little") + operand
+    short, usual, _ = widths
+    name = usual if len(operand) > 0xFF or (is_text and pickle.protocol < 4) else short
+    limits.require_size("the pickle", len(operand), limits.PICKLE_BYTES)
+    return _CODES[name] + len(operand).to_bytes(widths[name], "little") + operand

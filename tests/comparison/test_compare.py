@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,15 @@ from rewriter.comparison.dumps.types import Comparison
 from rewriter.core.errors import RewriterError
 
 SCHEMA = schemas.schema("compare")
+X = value("x", mean=1.0)
 
 Launches = Sequence[tuple[dumps.Row, list[dumps.Row]]]
+Capture = pytest.CaptureFixture[str]
 
 
 def chain(*means: float, start: int = 0, **options: Any) -> list[tuple[dumps.Row, list[dumps.Row]]]:
     """Launches that each read what the one before wrote; the input has the mean 1."""
-    before = value("x", mean=1.0)
+    before = X
     result = []
     for index, mean in enumerate(means, start):
         written = value(f"buf{index}", "out", mean)
@@ -39,46 +42,200 @@ def chain(*means: float, start: int = 0, **options: Any) -> list[tuple[dumps.Row
     return result
 
 
-def comparing(tmp_path: Path, *, each_once: bool) -> Callable[..., Comparison]:
-    def act(a: Launches, b: Launches, **options: Any) -> Comparison:
-        made = []
-        for name, launches in (("a", a), ("b", b)):
-            inputs = options.pop(f"inputs_{name}", [value("x", mean=1.0)])
-            launches = dumps.each_once(launches, inputs) if each_once else launches
-            made.append(dumps.write(tmp_path / name, launches, inputs=inputs))
-        return compare(*made, **options)
-
-    return act
+def chain_with(**fields: Any) -> Launches:
+    """A chain of two whose last result has these fields."""
+    made = chain(1, 2)
+    made[1][1][-1].update(fields)
+    return made
 
 
-@pytest.fixture(params=["all arguments", "what launches write"])
-def compared(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Comparison]:
-    """Compares dumps of these launches: what goes wrong is the same whichever was recorded."""
-    return comparing(tmp_path, each_once=request.param != "all arguments")
+def one(kernel: str = "k", *, reads: Sequence[dumps.Row] = (X,), **written: Any) -> Launches:
+    return [launch(0, kernel, reads, [value("y", "out", **{"mean": 2.0, **written})])]
 
 
-@pytest.fixture
-def compared_in_full(tmp_path: Path) -> Callable[..., Comparison]:
-    """The same, where it takes all arguments on both sides of a launch."""
-    return comparing(tmp_path, each_once=False)
+def compared(
+    folder: Path, a: Launches, b: Launches, *, each_once: bool = False, **options: Any
+) -> Comparison:
+    made = []
+    for name, launches in (("a", a), ("b", b)):
+        inputs = options.pop(f"inputs_{name}", [X])
+        launches = dumps.each_once(launches, inputs) if each_once else launches
+        made.append(dumps.write(folder / name, launches, inputs=inputs))
+    return compare(*made, **options)
 
 
 def blamed(comparison: Comparison) -> dict[str, str]:
     return {str(x.place).split()[0]: x.blame for x in comparison.launches if x.blame}
 
 
-def test_equal_dumps(compared: Callable[..., Comparison]) -> None:
-    comparison = compared(chain(1, 2, 3), chain(1, 2, 3))
+def loop(*means: float) -> Launches:
+    return [
+        launch(0, "k_0", [value("x", "inout", n)], [value("x", "inout", mean)], iteration=n)
+        for n, mean in enumerate(means)
+    ]
+
+
+def in_place(index: int, before: float, after: float) -> tuple[dumps.Row, list[dumps.Row]]:
+    """A launch that changes `buf0` where it is."""
+    given, made = value("buf0", "inout", before), value("buf0", "inout", after)
+    return launch(index, "cpp_fused_add_1", [given], [made])
+
+
+def changing(*changes: tuple[dumps.Row, list[dumps.Row]], end: float) -> Launches:
+    """`buf0` is made, changed in place, and read."""
+    first = launch(0, "cpp_fused_mul_0", [X], [value("buf0", "out", 2.0)])
+    read = [value("buf0", mean=end)]
+    return [first, *changes, launch(9, "extern_kernels.mm", read, [value("buf9", "out", end * 2)])]
+
+
+ONCE = changing(in_place(1, 2.0, 3.0), end=3.0)
+TWICE = changing(in_place(1, 2.0, 3.0), in_place(2, 3.0, 4.0), end=4.0)
+SAME = changing(in_place(1, 2.0, 3.0), in_place(5, 3.0, 3.0), end=3.0)
+
+
+def constant(first: dumps.Row, read: dumps.Row) -> Launches:
+    """Launch 0 writes what launch 2 does not read."""
+    return [
+        launch(0, "k0", [X], [{**first, "arg": "buf0", "role": "out"}]),
+        launch(1, "k1", [X], [value("buf5", "out", 3.0)]),
+        launch(2, "k2", [{**read, "arg": "buf5"}], [value("buf6", "out", read["mean"])]),
+    ]
+
+
+ZEROS = value("", min=0.0, max=0.0, std=0.0)
+ATTENTION = "torch.ops.aten._scaled_dot_product_efficient_attention"
+
+
+def attention(seed: float) -> Launches:
+    result = value("seed", "out", seed, dtype="int64", shape=[], numel=1)
+    return [launch(0, f"{ATTENTION}.default", [X], [value("y", "out", 1.0), result])]
+
+
+def backward(seed: float, gradient: float = 1.0) -> Launches:
+    given = [value("x", mean=gradient), value("seed", mean=seed, dtype="int64", shape=[], numel=1)]
+    return [launch(0, f"{ATTENTION}_backward.default", given, [value("y", "out", gradient)])]
+
+
+def allocating(kernel: str, mean: float) -> Launches:
+    return [launch(0, kernel, [], [value("y", "out", mean)]), *chain(1, start=1)]
+
+
+def scalar(number: str) -> Launches:
+    given = {"arg": "xnumel", "role": "in", "type": "int", "value": number}
+    return one(reads=[X, given])
+
+
+def largest(number: int) -> Launches:
+    return one(dtype="int64", max=number)
+
+
+def hashed(digest: str, **fields: Any) -> Launches:
+    return one(sha256=digest * 64, **fields)
+
+
+def both(make: Callable[..., Launches], a: Any, b: Any) -> tuple[Launches, Launches]:
+    return make(a), make(b)
+
+
+# The launches of A and of B, those to blame, and the state of what differs; empty if all is equal.
+CASES: dict[str, tuple[Launches, Launches, dict[str, str], str]] = {
+    "equal": (chain(1, 2, 3), chain(1, 2, 3), {}, ""),
+    "a launch in place that changes nothing": (SAME, ONCE, {}, ""),
+    "what an operator never writes": (*both(attention, 1.0, 2.0), {}, ""),
+    "what a backward never reads": (*both(backward, 1.0, 2.0), {}, ""),
+    "an allocation": (*both(partial(allocating, "aten.empty_like.default"), 1, 2), {}, ""),
+    "its whole name": (
+        *both(partial(allocating, "torch.ops.aten.empty.memory_format"), 1, 2), {}, ""
+    ),
+    "two texts of a number": (*both(scalar, "1", "1.0"), {}, ""),
+    "a symbol": (*both(scalar, "s0", "s0"), {}, ""),
+    "the same bytes": (hashed("0"), hashed("0", max=9.0), {}, ""),
+    "hashes of other dtypes": (hashed("0"), hashed("1", dtype="bfloat16"), {}, ""),
+    "a launch": (chain(1, 5, 6), chain(1, 2, 3), {"#1": "culprit", "#2": "downstream"}, "numeric"),
+    "NaN": (chain_with(nan=4), chain(1, 2), {"#1": "culprit"}, "non-finite"),
+    "another shape": (chain_with(shape=[4, 9], numel=36), chain(1, 2), {"#1": "culprit"},
+                      "structural"),
+    "other bytes": (hashed("0"), hashed("1"), {"#0": "culprit"}, "numeric"),
+    "other bytes with NaN": (hashed("0", nan=1), hashed("1"), {"#0": "culprit"}, "non-finite"),
+    "a large integer": (*both(largest, 2**63 - 1, 2**63 - 2), {"#0": "culprit"}, "numeric"),
+    "a large scalar": (*both(scalar, str(2**53), str(2**53 + 1)), {}, "numeric"),
+    "a scalar that is none": (*both(scalar, "nan", "1"), {}, "numeric"),
+    "a gradient": (backward(1.0), backward(1.0, 3.0), {"#0": "culprit"}, "numeric"),
+    "an iteration": (loop(1, 2, 9), loop(1, 2, 3), {"#0.2": "culprit"}, "numeric"),
+    "an operator that writes": (
+        *both(partial(allocating, "torch.ops.corp.not_empty.default"), 1, 2), {"#0": "culprit"},
+        "numeric",
+    ),
+    "a launch in place that A alone has": (
+        TWICE, ONCE, {"#2": "culprit", "#9": "downstream"}, "numeric"
+    ),
+    "a launch in place that B alone has": (
+        ONCE, TWICE, {"#2": "culprit", "#9": "downstream"}, "numeric"
+    ),
+    # Zeros were written to what launch 2 reads; launch 0, which wrote zeros too, did not.
+    "a constant tells nothing of its origin": (
+        constant(ZEROS, ZEROS), constant(value("", mean=5.0), value("", mean=3.0)),
+        {"#0": "culprit", "#2": "culprit"}, "numeric",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("each_once", [False, True], ids=["all", "written"])
+@pytest.mark.parametrize("case", CASES)
+def test_what_goes_wrong_is_the_same_whichever_arguments_were_recorded(
+    case: str, each_once: bool, tmp_path: Path
+) -> None:
+    a, b, blame, state = CASES[case]
+    comparison = compared(tmp_path, a, b, each_once=each_once)
+    assert blamed(comparison) == blame
+    assert comparison.equal == (not state)
+    assert {culprit.state for culprit in comparison.culprits} <= {state}
+
+
+@pytest.mark.parametrize("each_once", [False, True], ids=["all", "written"])
+def test_launches_without_a_counterpart_are_counted_and_followed_through(
+    each_once: bool, tmp_path: Path
+) -> None:
+    """A computes in two launches what B does in one, and its second one goes wrong."""
+
+    def end(read: str, mean: float, result: float) -> tuple[dumps.Row, list[dumps.Row]]:
+        return launch(9, "k_9", [value(read, mean=mean)], [value("end", "out", result)])
+
+    a = [
+        launch(0, "cpp_fused_add_0", [X], [value("p", "out", 2.0)]),
+        launch(1, "cpp_fused_relu_1", [value("p", mean=2.0)], [value("q", "out", 9.0)]),
+        end("q", 9.0, 10.0),
+    ]
+    fused = launch(0, "cpp_fused_add_relu_0", [X, value("w")], [value("q", "out", 3.0)])
+    comparison = compared(tmp_path, a, [fused, end("q", 3.0, 4.0)], each_once=each_once)
+    names = ["#0 cpp_fused_add_0", "#1 cpp_fused_relu_1", "#0 cpp_fused_add_relu_0"]
+    assert [str(x.place) for x in comparison.unmatched] == names
+    (culprit,) = comparison.culprits
+    assert (culprit.place.kernel, culprit.b) == ("cpp_fused_relu_1", None)
+    assert "#9 k_9 read of it is not" in culprit.reasons[0]
+    assert "without a counterpart: #0 cpp_fused_add_0" in culprit.reasons[1]
+    assert blamed(comparison) == {"#1": "culprit", "#9": "downstream"}
+
+
+@pytest.mark.parametrize("each_once", [False, True], ids=["all", "written"])
+def test_independent_launches_in_another_order_are_equal(each_once: bool, tmp_path: Path) -> None:
+    """Twice the same kernel: only what they read tells them apart."""
+    first = launch(0, "k_0", [X], [value("p", "out", 2.0)])
+    second = launch(1, "k_0", [value("y", mean=5.0)], [value("q", "out", 6.0)])
+    last = launch(2, "k_1", [value("p", mean=2.0), value("q", mean=6.0)], [value("r", "out", 8.0)])
+    inputs = [X, value("y", mean=5.0)]
+    ab, ba = [first, second, last], [second, first, last]
+    comparison = compared(tmp_path, ab, ba, each_once=each_once, inputs_a=inputs, inputs_b=inputs)
     assert comparison.equal
-    assert not comparison.culprits
-    assert len(comparison.launches) == 4
+    assert not comparison.unmatched
+    assert describe.count(comparison).moved == 1
 
 
-def test_the_culprit_is_the_launch_whose_inputs_agree(compared: Callable[..., Comparison]) -> None:
-    comparison = compared(chain(1, 5, 6), chain(1, 2, 3))
-    assert not comparison.equal
-    assert blamed(comparison) == {"#1": "culprit", "#2": "downstream"}
-    assert [str(place) for place in comparison.launches[3].producers] == ["#1 cpp_fused_op1_1"]
+def test_inputs_of_the_call_may_be_the_culprit(tmp_path: Path) -> None:
+    other = value("x", mean=2.0)
+    comparison = compared(tmp_path, one(reads=[other], mean=4.0), one(), inputs_a=[other])
+    assert blamed(comparison) == {"inputs": "culprit", "#0": "downstream"}
+    assert "the runs diverge at the inputs of the call" in describe.verdict(comparison)
 
 
 def test_all_arguments_against_what_launches_write(tmp_path: Path) -> None:
@@ -92,7 +249,7 @@ def test_all_arguments_against_what_launches_write(tmp_path: Path) -> None:
                     row.update(shape=list(shape), stride=[1] * len(shape))
         return found
 
-    inputs = [value("x", mean=1.0)]
+    inputs = [X]
     whole = dumps.write(tmp_path / "all", launches(1, 5, 6, shape=(32,)), inputs=inputs)
     for means, blame in (((1, 5, 6), {}), ((1, 2, 3), {"#1": "culprit", "#2": "downstream"})):
         once = dumps.each_once(launches(*means), inputs)
@@ -101,22 +258,15 @@ def test_all_arguments_against_what_launches_write(tmp_path: Path) -> None:
             assert blamed(compare(*pair)) == blame
 
 
-def test_inputs_of_the_call_may_be_the_culprit(compared: Callable[..., Comparison]) -> None:
-    a = [launch(0, "k_0", [value("x", mean=2.0)], [value("y", "out", 4.0)])]
-    b = [launch(0, "k_0", [value("x", mean=1.0)], [value("y", "out", 3.0)])]
-    comparison = compared(a, b, inputs_a=[value("x", mean=2.0)])
-    assert blamed(comparison) == {"inputs": "culprit", "#0": "downstream"}
-
-
 @pytest.mark.parametrize("each_once", [False, True])
 def test_an_overwritten_value_is_no_fault_of_its_producer(each_once: bool, tmp_path: Path) -> None:
     def launches(read: float) -> Launches:
         return [
-            launch(0, "k_0", [value("x", mean=1.0)], [value("y", "out", 2.0)]),
+            launch(0, "k_0", [X], [value("y", "out", 2.0)]),
             launch(1, "k_1", [value("y", mean=read)], [value("z", "out", read + 1)]),
         ]
 
-    comparison = comparing(tmp_path, each_once=each_once)(launches(7.0), launches(2.0))
+    comparison = compared(tmp_path, launches(7.0), launches(2.0), each_once=each_once)
     assert blamed(comparison) == {"#1": "culprit"}
     reasons = comparison.culprits[0].reasons
     if each_once:
@@ -127,179 +277,25 @@ def test_an_overwritten_value_is_no_fault_of_its_producer(each_once: bool, tmp_p
         assert len(reasons) == 1
 
 
-def test_nan_on_one_side_is_a_state_of_its_own(compared: Callable[..., Comparison]) -> None:
-    a = chain(1, 2, 3)
-    a[1][1][-1].update(nan=4)
-    comparison = compared(a, chain(1, 2, 3))
-    (culprit,) = comparison.culprits
-    assert (culprit.place.launch, culprit.state) == (1, "non-finite")
-
-
-def test_shapes_that_differ_are_structural(compared: Callable[..., Comparison]) -> None:
-    a = chain(1, 2)
-    a[1][1][-1].update(shape=[4, 9], numel=36)
-    (culprit,) = compared(a, chain(1, 2)).culprits
-    assert (culprit.place.launch, culprit.state) == (1, "structural")
-
-
-def test_independent_launches_in_another_order_are_equal(
-    compared: Callable[..., Comparison],
-) -> None:
-    """Twice the same kernel: only what they read tells them apart."""
-    first = launch(0, "k_0", [value("x", mean=1.0)], [value("p", "out", 2.0)])
-    second = launch(1, "k_0", [value("y", mean=5.0)], [value("q", "out", 6.0)])
-    last = launch(2, "k_1", [value("p", mean=2.0), value("q", mean=6.0)], [value("r", "out", 8.0)])
-    inputs = [value("x", mean=1.0), value("y", mean=5.0)]
-    comparison = compared(
-        [first, second, last], [second, first, last], inputs_a=inputs, inputs_b=inputs
-    )
-    assert comparison.equal
-    assert not comparison.unmatched
-    assert describe.count(comparison).moved == 1
-
-
-def test_launches_without_a_counterpart_are_counted_and_followed_through(
-    compared: Callable[..., Comparison],
-) -> None:
-    """A computes in two launches what B does in one, and its second one goes wrong."""
-
-    def end(read: str, mean: float, result: float) -> tuple[dumps.Row, list[dumps.Row]]:
-        return launch(9, "k_9", [value(read, mean=mean)], [value("end", "out", result)])
-
-    a = [
-        launch(0, "cpp_fused_add_0", [value("x", mean=1.0)], [value("p", "out", 2.0)]),
-        launch(1, "cpp_fused_relu_1", [value("p", mean=2.0)], [value("q", "out", 9.0)]),
-        end("q", 9.0, 10.0),
-    ]
-    b = [
-        launch(
-            0, "cpp_fused_add_relu_0", [value("x", mean=1.0), value("w")], [value("q", "out", 3.0)]
-        ),
-        end("q", 3.0, 4.0),
-    ]
-    comparison = compared(a, b)
-    assert [str(x.place) for x in comparison.unmatched] == [
-        "#0 cpp_fused_add_0",
-        "#1 cpp_fused_relu_1",
-        "#0 cpp_fused_add_relu_0",
-    ]
-    (culprit,) = comparison.culprits
-    assert (culprit.place.kernel, culprit.b) == ("cpp_fused_relu_1", None)
-    assert "#9 k_9 read of it is not" in culprit.reasons[0]
-    assert "without a counterpart: #0 cpp_fused_add_0" in culprit.reasons[1]
-    assert blamed(comparison) == {"#1": "culprit", "#9": "downstream"}
-
-
-def test_iterations_of_a_loop_are_told_apart(compared: Callable[..., Comparison]) -> None:
-    def loop(*means: float) -> Launches:
-        return [
-            launch(0, "k_0", [value("x", "inout", n)], [value("x", "inout", mean)], iteration=n)
-            for n, mean in enumerate(means)
-        ]
-
-    comparison = compared(loop(1, 2, 9), loop(1, 2, 3))
-    (culprit,) = comparison.culprits
-    assert str(culprit.place) == "#0.2 k_0"
-
-
-def test_values_after_launches_alone_are_enough(
-    compared_in_full: Callable[..., Comparison],
-) -> None:
-    comparison = compared_in_full(chain(1, 5, 6, when="after"), chain(1, 2, 3, when="after"))
-    assert blamed(comparison) == {"#1": "culprit", "#2": "downstream"}
-
-
-def test_values_before_launches_alone_tell_where_it_shows(
-    compared: Callable[..., Comparison],
-) -> None:
-    comparison = compared(chain(1, 5, 6, when="before"), chain(1, 2, 3, when="before"))
+def test_values_before_launches_alone_tell_where_it_shows(tmp_path: Path) -> None:
+    a, b = (chain(*means, when="before") for means in ((1, 5, 6), (1, 2, 3)))
+    comparison = compared(tmp_path, a, b)
     assert not comparison.equal
     assert not comparison.culprits
     assert describe.verdict(comparison).startswith("different: first seen at #2 ")
 
 
-def test_statistics_say_what_they_cannot_tell(compared: Callable[..., Comparison]) -> None:
-    comparison = compared(chain(1), chain(1))
-    assert all("order" in tensor.note for x in comparison.launches for tensor in x.tensors)
-
-
-def test_an_uninitialised_value_is_never_compared(compared: Callable[..., Comparison]) -> None:
-    kernel = "torch.ops.aten._scaled_dot_product_efficient_attention.default"
-
-    def attention(seed: float) -> Launches:
-        result = value("seed", "out", seed, dtype="int64", shape=[], numel=1)
-        return [launch(0, kernel, [value("x", mean=1.0)], [value("y", "out", 1.0), result])]
-
-    comparison = compared(attention(1.0), attention(2.0))
-    assert comparison.equal
+def test_what_is_never_written_is_said(tmp_path: Path) -> None:
+    comparison = compared(tmp_path, attention(1.0), attention(2.0))
     assert "never writes" in comparison.launches[1].results[1].note
 
 
-@pytest.mark.parametrize(("seed", "gradient", "equal"), [(2.0, 1.0, True), (1.0, 3.0, False)])
-def test_nor_where_the_backward_reads_it(
-    seed: float, gradient: float, equal: bool, compared: Callable[..., Comparison]
-) -> None:
-    kernel = "torch.ops.aten._scaled_dot_product_efficient_attention_backward.default"
-
-    def backward(seed: float, gradient: float = 1.0) -> Launches:
-        given = [
-            value("x", mean=gradient),
-            value("seed", mean=seed, dtype="int64", shape=[], numel=1),
-        ]
-        return [launch(0, kernel, given, [value("y", "out", gradient)])]
-
-    assert compared(backward(1.0), backward(seed, gradient)).equal == equal
-
-
-@pytest.mark.parametrize(
-    ("kernel", "same"),
-    [
-        ("torch.ops.aten.empty.memory_format", True),
-        ("aten.empty_like.default", True),
-        ("torch.ops.corp.not_empty.default", False),
-    ],
-)
-def test_what_allocates_writes_nothing(
-    kernel: str, same: bool, compared: Callable[..., Comparison]
-) -> None:
-    def launches(mean: float) -> Launches:
-        return [launch(0, kernel, [], [value("y", "out", mean)]), *chain(1, start=1)]
-
-    assert compared(launches(1.0), launches(2.0)).equal == same
-
-
-def test_a_value_that_was_only_to_be_read_and_changed(
-    compared_in_full: Callable[..., Comparison],
-) -> None:
+def test_a_value_that_was_only_to_be_read_and_changed(tmp_path: Path) -> None:
     """A kernel that writes where it should not."""
-
-    def launches(after: float) -> Launches:
-        table, rows = launch(0, "k_0", [value("x", mean=1.0)], [value("y", "out", 2.0)])
-        rows[1] = {**rows[1], **value("x", mean=after)}
-        return [(table, rows)]
-
-    comparison = compared_in_full(launches(3.0), launches(1.0))
-    (culprit,) = comparison.culprits
+    a, b = one(), one()
+    a[0][1][1].update(value("x", mean=3.0))
+    (culprit,) = compared(tmp_path, a, b).culprits
     assert [tensor.name for tensor in culprit.results if tensor.state != "equal"] == ["x"]
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "state"),
-    [
-        ({"sha256": "0" * 64}, {"sha256": "0" * 64, "max": 9.0}, "equal"),
-        ({"sha256": "0" * 64}, {"sha256": "1" * 64}, "numeric"),
-        ({"sha256": "0" * 64, "nan": 1}, {"sha256": "1" * 64}, "non-finite"),
-        ({"sha256": "0" * 64}, {"sha256": "1" * 64, "dtype": "bfloat16"}, "equal"),
-    ],
-    ids=["the same bytes", "other bytes", "NaN", "another dtype: by statistics"],
-)
-def test_hashes(
-    compared: Callable[..., Comparison], a: dumps.Row, b: dumps.Row, state: str
-) -> None:
-    def launches(fields: dumps.Row) -> Launches:
-        return [launch(0, "k", [value("x", mean=1.0)], [value("y", "out", 2.0, **fields)])]
-
-    assert compared(launches(a), launches(b)).launches[1].state == state
 
 
 NH128 = {"name": "nh128", "version": 1}
@@ -325,8 +321,7 @@ def test_fingerprints(
     fields: dumps.Row, named: dumps.Row | None, probe: str, state: str, basis: str, tmp_path: Path
 ) -> None:
     for name, row, of in (("a", {"fingerprint": "0" * 32}, NH128), ("b", fields, named)):
-        written = value("y", "out", 2.0, **row)
-        made = dumps.write(tmp_path / name, [launch(0, "k", [value("x", mean=1.0)], [written])])
+        made = dumps.write(tmp_path / name, one(**row))
         manifest = json.loads((made / "manifest.json").read_text())
         manifest |= {"probes": [probe], **({"fingerprint": of} if of else {})}
         (made / "manifest.json").write_text(json.dumps(manifest))
@@ -334,47 +329,19 @@ def test_fingerprints(
     assert (result.state, result.basis) == (state, basis or "statistics")
 
 
-def test_saved_tensors_give_all_figures(tmp_path: Path) -> None:
-    for name, planted in (("a", 0.5), ("b", 0.0)):
-        made = dumps.write(
-            tmp_path / name,
-            [launch(0, "k", [value("x")], [value("y", "out", file="y.pt", dtype="float32")])],
-        )
-        tensor = torch.ones(4, 8)
-        tensor[2, 3] += planted
-        torch.save(tensor, made / "rank0/run0/y.pt")
-    (culprit,) = compare(tmp_path / "a", tmp_path / "b").culprits
-    metrics = culprit.results[0].metrics
-    assert metrics is not None
-    assert metrics.max_abs is not None
-    assert (metrics.max_abs.error, metrics.max_abs.index) == (0.5, (2, 3))
-    assert metrics.mismatched == 1
-    assert metrics.atol_needed == 0.5
-
-
 def test_calls_are_paired_by_wrapper_and_order(tmp_path: Path) -> None:
     for name, calls in (("a", "fbfb"), ("b", "fbf")):
         for run, which in enumerate(calls):
-            kernel = {"f": "forward_0", "b": "backward_0"}[which]
-            dumps.write(
-                tmp_path / name,
-                [launch(0, kernel, [value("x")], [value("y", "out", 1.0)])],
-                run=run,
-                artifact=f"{which}.py",
-            )
+            dumps.write(tmp_path / name, one(f"{which}_0"), run=run, artifact=f"{which}.py")
     comparison = compare(tmp_path / "a", tmp_path / "b")
-    assert [(run.a, run.b) for run in comparison.runs] == [
-        (f"rank0/run{n}", f"rank0/run{n}") for n in range(3)
-    ]
+    assert [(x.a, x.b) for x in comparison.runs] == [(f"rank0/run{n}",) * 2 for n in range(3)]
     assert comparison.unpaired == ("A rank0/run3",)
 
 
 @pytest.mark.parametrize(
     ("saved", "blame"),
-    [
-        pytest.param(4.0, "culprit", id="changed in between"),
-        pytest.param(3.0, "downstream", id="as it was returned"),
-    ],
+    [(4.0, "culprit"), (3.0, "downstream")],
+    ids=["changed in between", "as it was returned"],
 )
 def test_what_a_call_returned_is_no_fault_of_the_next_one(
     saved: float, blame: str, tmp_path: Path
@@ -393,9 +360,9 @@ def test_what_a_call_returned_is_no_fault_of_the_next_one(
     assert str(comparison.culprits[0].place).startswith("#1 ")
 
 
-def test_inputs_where_an_error_begins_stay_to_blame(compared: Callable[..., Comparison]) -> None:
+def test_inputs_where_an_error_begins_stay_to_blame(tmp_path: Path) -> None:
     """They are within the tolerance: no call returned a difference of theirs."""
-    (run,) = compared(chain(1, 2), chain(1, 2)).runs
+    (run,) = compared(tmp_path, chain(1, 2), chain(1, 2)).runs
     inputs, *others = run.launches
     assert inputs.place.is_inputs
     began = replace(run, launches=(replace(inputs, blame="culprit"), *others))
@@ -404,9 +371,16 @@ def test_inputs_where_an_error_begins_stay_to_blame(compared: Callable[..., Comp
 
 def test_two_runs_of_one_dump(tmp_path: Path) -> None:
     for run, mean in enumerate((1.0, 2.0)):
-        dumps.write(tmp_path, [launch(0, "k", [value("x")], [value("y", "out", mean)])], run=run)
+        dumps.write(tmp_path, one(mean=mean), run=run)
     comparison = compare(tmp_path / "rank0/run0", tmp_path / "rank0/run1")
     assert [str(x.place) for x in comparison.culprits] == ["#0 k"]
+
+
+def test_two_ranks_of_one_dump(tmp_path: Path) -> None:
+    for rank, run in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        dumps.write(tmp_path, chain(1, 2), rank=rank, run=run)
+    comparison = compare(tmp_path / "rank0", tmp_path / "rank1")
+    assert (comparison.equal, len(comparison.runs)) == (True, 2)
 
 
 Tensors = dict[str, torch.Tensor]
@@ -433,6 +407,19 @@ def saved(tmp_path: Path) -> Callable[..., Path]:
 
 def one_launch(*results: str) -> Launches:
     return [launch(0, "k", [value("x")], [value(result, "out") for result in results])]
+
+
+def test_saved_tensors_give_all_figures(saved: Callable[..., Path]) -> None:
+    x, y = torch.ones(4, 8), torch.ones(4, 8)
+    planted = y.clone()
+    planted[2, 3] += 0.5
+    a = saved("a", one_launch("y"), {"x": x, "y": planted})
+    (culprit,) = compare(a, saved("b", one_launch("y"), {"x": x, "y": y})).culprits
+    metrics = culprit.results[0].metrics
+    assert metrics is not None
+    assert metrics.max_abs is not None
+    assert (metrics.max_abs.error, metrics.max_abs.index) == (0.5, (2, 3))
+    assert (metrics.mismatched, metrics.atol_needed) == (1, 0.5)
 
 
 def test_an_input_that_a_kernel_reversed_is_seen(saved: Callable[..., Path]) -> None:
@@ -522,283 +509,22 @@ def test_a_file_with_other_elements_than_its_row_says(saved: Callable[..., Path]
     assert error.value.slug == "corrupt-dump"
 
 
-def test_outputs_of_one_position_are_compared(tmp_path: Path) -> None:
-    """What A was not to record is left out, whatever follows it."""
-    first = launch(0, "k0", [value("x")], [value("buf0", "out", 2.0)])
-    second = launch(1, "k1", [value("x")], [value("buf1", "out", 3.0)])
-    for name, launches in (("a", [second]), ("b", [first, second])):
-        made = dumps.write(tmp_path / name, launches)
-        run = json.loads((made / "rank0/run0/run.json").read_text())
-        run["outputs"] = {"Runner.call": ["buf0", "buf1"]}
-        (made / "rank0/run0/run.json").write_text(json.dumps(run))
-    comparison = compare(tmp_path / "a", tmp_path / "b")
-    assert comparison.equal
-    assert [x.name for x in comparison.launches[-1].reads] == ["1: buf1"]
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "same"),
-    [
-        (str(2**53), str(2**53 + 1), False),
-        ("1", "1.0", True),
-        ("nan", "1", False),
-        ("s0", "s0", True),
-    ],
-)
-def test_scalars(compared: Callable[..., Comparison], a: str, b: str, same: bool) -> None:
-    def launches(number: str) -> Launches:
-        scalar = {"arg": "xnumel", "role": "in", "type": "int", "value": number}
-        return [launch(0, "k", [value("x", mean=1.0), scalar], [value("y", "out", 2.0)])]
-
-    assert compared(launches(a), launches(b)).equal == same
-
-
-def test_large_integers_are_exact_in_statistics(compared: Callable[..., Comparison]) -> None:
-    def launches(largest: int) -> Launches:
-        result = value("y", "out", dtype="int64", max=largest)
-        return [launch(0, "k", [value("x", mean=1.0)], [result])]
-
-    assert not compared(launches(2**63 - 1), launches(2**63 - 2)).equal
-
-
-def test_a_constant_tells_nothing_of_where_it_came_from(
-    compared: Callable[..., Comparison],
-) -> None:
-    """Zeros were written to what launch 2 reads; launch 0, which wrote zeros too, did not."""
-
-    def launches(first: dumps.Row, read: dumps.Row) -> Launches:
-        return [
-            launch(0, "k0", [value("x", mean=1.0)], [{**first, "arg": "buf0", "role": "out"}]),
-            launch(1, "k1", [value("x", mean=1.0)], [value("buf5", "out", 3.0)]),
-            launch(2, "k2", [{**read, "arg": "buf5"}], [value("buf6", "out", read["mean"])]),
-        ]
-
-    zeros = value("", min=0.0, max=0.0, std=0.0)
-    comparison = compared(
-        launches(zeros, zeros), launches(value("", mean=5.0), value("", mean=3.0))
-    )
-    assert blamed(comparison) == {"#0": "culprit", "#2": "culprit"}
-
-
-def test_two_ranks_of_one_dump(tmp_path: Path) -> None:
-    for rank in (0, 1):
-        for run in (0, 1):
-            dumps.write(tmp_path, chain(1, 2), rank=rank, run=run)
-    comparison = compare(tmp_path / "rank0", tmp_path / "rank1")
-    assert comparison.equal
-    assert len(comparison.runs) == 2
-
-
-def test_what_was_not_looked_at_is_not_called_equal(compared: Callable[..., Comparison]) -> None:
-    comparison = compared(chain(1, 2, 9), chain(1, 2, 3), kernels=["cpp_fused_op0_0"])
-    assert describe.verdict(comparison).startswith("equal: 1 of 3 launches")
-
-
-def test_a_filter_that_matches_no_launch_is_an_error(compared: Callable[..., Comparison]) -> None:
-    with pytest.raises(RewriterError) as error:
-        compared(chain(1), chain(1), kernels=["nothing*"])
-    assert error.value.slug == "nothing-to-compare"
-
-
-def test_nothing_in_common_is_an_error(compared: Callable[..., Comparison]) -> None:
-    other = [launch(0, "another_kernel", [value("x")], [value("y", "out", shape=[3], numel=3)])]
-    with pytest.raises(RewriterError) as error:
-        compared(chain(1, 2), other)
-    assert error.value.slug == "nothing-in-common"
-
-
-def test_names_alone_are_nothing_to_compare(tmp_path: Path) -> None:
-    for name in "ab":
-        dumps.write(tmp_path / name, [launch(0, "k")])
-    with pytest.raises(RewriterError) as error:
-        compare(tmp_path / "a", tmp_path / "b")
-    assert error.value.slug == "nothing-to-compare"
-
-
-@pytest.fixture
-def dump_pair(tmp_path: Path) -> tuple[str, str]:
-    inputs = [value("x", mean=1.0)]
-    a = dumps.write(tmp_path / "a", chain(1, 5, 6), inputs=inputs)
-    return str(a), str(dumps.write(tmp_path / "b", chain(1, 2, 3), inputs=inputs))
-
-
-def test_inputs_that_differ_are_those_of_the_call(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, mean in (("a", 1.0), ("b", 2.0)):
-        dumps.write(tmp_path / name, chain(1, 2, 3), inputs=[value("x", mean=mean)])
-    assert cli.main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
-    assert "the runs diverge at the inputs of the call" in capsys.readouterr().out
-
-
-def test_command_names_the_culprit_first(
-    dump_pair: tuple[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["compare", *dump_pair]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "different: the runs diverge at #1 cpp_fused_op1_1 (line 101)"
-    assert any(line.split() == _ROW.split() for line in lines)
-
-
-_ROW = "#2 #2 cpp_fused_op2_2 numeric numeric downstream of #1"
-
-
-def test_command_exits_0_where_nothing_differs(
-    dump_pair: tuple[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["compare", dump_pair[0], dump_pair[0]]) == 0
-    assert capsys.readouterr().out.startswith("equal: 3 of 3 launches")
-
-
-def test_tolerances(dump_pair: tuple[str, str]) -> None:
-    assert cli.main(["compare", *dump_pair, "--atol", "10"]) == 0
-    assert cli.main(["compare", *dump_pair, "--kernels", "cpp_fused_op0_*"]) == 0
-
-
-def test_a_record_that_is_cut_short_is_said(tmp_path: Path) -> None:
-    for name in "ab":
-        dumps.write(tmp_path / name, chain(2, 3), inputs=[value("x", mean=1.0)])
-    events = tmp_path / "a/rank0/run0/events.jsonl"
-    events.write_bytes(events.read_bytes()[:-20])
-    found = compare(tmp_path / "a", tmp_path / "b")
-    assert found.cut == ("A rank0/run0",)
-    said = "the record of A rank0/run0 is cut short: what followed is lost"
-    assert said in describe.limits(found)
-
-
-def test_strict_minds_launches_without_a_counterpart(tmp_path: Path) -> None:
-    a = dumps.write(tmp_path / "a", chain(1, 2))
-    b = dumps.write(tmp_path / "b", chain(1))
-    assert cli.main(["compare", str(a), str(b)]) == 0
-    assert cli.main(["compare", str(a), str(b), "--strict"]) == 1
-
-
-def test_runs_of_different_models_are_said_to_be(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, kernels in (("a", "pqrst"), ("b", "uvwxy")):
-        rows = [value("x")], [value("y", "out", 1.0)]
-        own = [launch(at, kernel, *rows) for at, kernel in enumerate(kernels, 1)]
-        for run in range(5 if name == "b" else 1):
-            dumps.write(tmp_path / name, [launch(0, "extern_kernels.mm", *rows), *own], run=run)
-    cli.main(["compare", str(tmp_path / "a"), str(tmp_path / "b")])
-    out = capsys.readouterr().out
-    assert (
-        "note: only 1 of 6 launches of A and 6 of B have a counterpart: these may be runs of "
-        "different models" in out
-    )
-    assert "B rank0/run1, B rank0/run2, B rank0/run3 and 1 more have no counterpart" in out
-    cli.main(["compare", str(tmp_path / "a"), str(tmp_path / "a")])
-    assert "note: only" not in capsys.readouterr().out
-
-
-def test_json_fits_its_schema(
-    dump_pair: tuple[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    cli.main(["compare", *dump_pair, "--json"])
-    said = json.loads(capsys.readouterr().out)
-    jsonschema.validate(said, SCHEMA)
-    assert said["verdict"] == "different"
-    culprit = said["launches"][said["culprits"][0]]
-    assert culprit["a"]["launch"] == 1
-    assert said["launches"][3]["producers"] == [culprit["a"]["step"]]
-
-
-def test_json_of_saved_tensors_fits_its_schema(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in "ab":
-        written = value("y", "out", file="y.pt", shape=[1, 2], numel=2)
-        made = dumps.write(tmp_path / name, [launch(0, "k", [], [written])])
-        torch.save(
-            torch.tensor([[float("nan" if name == "a" else "inf"), 0.0]]), made / "rank0/run0/y.pt"
-        )
-    cli.main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"])
-    said = json.loads(capsys.readouterr().out)
-    jsonschema.validate(said, SCHEMA)
-    assert said["launches"][0]["results"][0]["metrics"]["nan_a"] == 1
-
-
-def in_place(index: int, before: float, after: float) -> tuple[dumps.Row, list[dumps.Row]]:
-    """A launch that changes `buf0` where it is."""
-    table, rows = launch(
-        index, "cpp_fused_add_1", [value("buf0", "inout", before)], [value("buf0", "inout", after)]
-    )
-    return table, rows
-
-
-def once_or_twice(times: int) -> Launches:
-    """`buf0` is made, changed in place once or twice, and read."""
-    first = launch(0, "cpp_fused_mul_0", [value("x", mean=1.0)], [value("buf0", "out", 2.0)])
-    changes = [in_place(at, 1.0 + at, 2.0 + at) for at in range(1, times + 1)]
-    end = 2.0 + times
-    last = launch(
-        9, "extern_kernels.mm", [value("buf0", mean=end)], [value("buf9", "out", end * 2)]
-    )
-    return [first, *changes, last]
-
-
-@pytest.mark.parametrize("twice_in", ["A", "B"])
-def test_a_launch_in_place_that_only_one_run_has_is_the_culprit(
-    twice_in: str, compared: Callable[..., Comparison]
-) -> None:
-    a, b = (once_or_twice(2 if twice_in == side else 1) for side in "AB")
-    comparison = compared(a, b)
-    (culprit,) = comparison.culprits
-    assert (culprit.a is None) == (twice_in == "B")
-    assert str(culprit.place) == "#2 cpp_fused_add_1"
-    assert culprit.state == "numeric"
-    assert blamed(comparison) == {"#2": "culprit", "#9": "downstream"}
-
-
-def test_a_launch_of_one_run_that_changes_nothing_is_no_culprit(
-    compared: Callable[..., Comparison],
-) -> None:
-    a = once_or_twice(1)
-    a.insert(2, in_place(5, 3.0, 3.0))
-    comparison = compared(a, once_or_twice(1))
-    assert comparison.equal
-    assert blamed(comparison) == {}
-
-
-def test_equal_by_statistics_says_as_far_as_they_see(
-    dump_pair: tuple[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["compare", dump_pair[0], dump_pair[0], "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    jsonschema.validate(said, SCHEMA)
-    assert said["sentence"] == "equal: 3 of 3 launches, within tolerance, as far as statistics see"
-    assert "another order of the same values would look equal" in said["limits"][0]
-
-
-def test_progress_comes_to_its_total(tmp_path: Path) -> None:
-    """The inputs, the outputs and what B has alone are none of the launches of A."""
-    inputs = [value("x", mean=1.0)]
-    a = with_outputs(dumps.write(tmp_path / "a", chain(1, 2), inputs=inputs), "buf1")
-    b = with_outputs(dumps.write(tmp_path / "b", chain(1, 2, 3), inputs=inputs), "buf1")
-    said: list[tuple[int, int]] = []
-    compare(a, b, progress=lambda done, total: said.append((done, total)))
-    assert said == [(1, 2), (2, 2)]
-
-
-def test_outputs_are_counted_where_launches_have_no_counterpart(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    a, b, c = (
-        str(with_outputs(dumps.write(tmp_path / name, chain(*means)), "buf1"))
-        for name, means in (("a", (1, 2)), ("b", (1, 2, 3)), ("c", (1, 2)))
-    )
-    assert cli.main(["compare", a, b]) == 0
-    assert "outputs compared: 1 of 1 equal\n" in capsys.readouterr().out
-    assert cli.main(["compare", a, c]) == 0
-    assert "outputs compared" not in capsys.readouterr().out
-
-
 def with_outputs(made: Path, *names: str) -> Path:
     run = json.loads((made / "rank0/run0/run.json").read_text())
     run["outputs"] = {"Runner.call": list(names)}
     (made / "rank0/run0/run.json").write_text(json.dumps(run))
     return made
+
+
+def test_outputs_of_one_position_are_compared(tmp_path: Path) -> None:
+    """What A was not to record is left out, whatever follows it."""
+    first = launch(0, "k0", [X], [value("buf0", "out", 2.0)])
+    second = launch(1, "k1", [X], [value("buf1", "out", 3.0)])
+    a = with_outputs(dumps.write(tmp_path / "a", [second]), "buf0", "buf1")
+    b = with_outputs(dumps.write(tmp_path / "b", [first, second]), "buf0", "buf1")
+    comparison = compare(a, b)
+    assert comparison.equal
+    assert [x.name for x in comparison.launches[-1].reads] == ["1: buf1"]
 
 
 @pytest.mark.parametrize(
@@ -821,9 +547,129 @@ def with_outputs(made: Path, *names: str) -> Path:
 def test_outputs_that_are_not_compared_are_named(
     a: list[str], b: list[str], said: tuple[str, ...], tmp_path: Path
 ) -> None:
-    inputs = [value("x", mean=1.0)]
     made = [
-        with_outputs(dumps.write(tmp_path / name, chain(1, 2), inputs=inputs), *names)
+        with_outputs(dumps.write(tmp_path / name, chain(1, 2), inputs=[X]), *names)
         for name, names in (("a", a), ("b", b))
     ]
     assert compare(*made).launches[-1].reasons == said
+
+
+OTHER = one("another_kernel", shape=[3], numel=3)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "options", "slug"),
+    [
+        (chain(1), chain(1), {"kernels": ["nothing*"]}, "nothing-to-compare"),
+        (chain(1, 2), OTHER, {}, "nothing-in-common"),
+        (
+            [launch(0, "k")],
+            [launch(0, "k")],
+            {"inputs_a": [], "inputs_b": []},
+            "nothing-to-compare",
+        ),
+    ],
+    ids=["a filter that matches no launch", "other launches", "names alone"],
+)
+def test_what_cannot_be_compared_is_an_error(
+    a: Launches, b: Launches, options: dict[str, Any], slug: str, tmp_path: Path
+) -> None:
+    with pytest.raises(RewriterError) as error:
+        compared(tmp_path, a, b, **options)
+    assert error.value.slug == slug
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "first"),
+    [
+        ("a b", 1, "different: the runs diverge at #1 cpp_fused_op1_1 (line 101)"),
+        ("a a", 0, "equal: 3 of 3 launches, within tolerance, as far as statistics see"),
+        ("a b --atol 10", 0, "equal: 3 of 3 launches, within tolerance"),
+        ("a b --kernels cpp_fused_op0_*", 0, "equal: 1 of 3 launches"),
+        ("a short", 0, "equal: 1 of 1 launches"),
+        ("a short --strict", 1, "equal: 1 of 1 launches"),
+    ],
+)
+def test_the_verdict_and_the_exit_code(
+    words: str, code: int, first: str, tmp_path: Path, monkeypatch: Any, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, means in (("a", (1, 5, 6)), ("b", (1, 2, 3)), ("short", (1,))):
+        dumps.write(Path(name), chain(*means), inputs=[X])
+    assert cli.main(["compare", *words.split()]) == code
+    out = capsys.readouterr().out
+    assert out.startswith(first)
+    assert cli.main(["compare", *words.split(), "--json"]) == code
+    said = json.loads(capsys.readouterr().out)
+    jsonschema.validate(said, SCHEMA)
+    assert out.startswith(said["sentence"])
+    assert "another order of the same values would look equal" in said["limits"][0]
+    if words == "a b":
+        rows = [" ".join(line.split()) for line in out.splitlines()]
+        assert "#2 #2 cpp_fused_op2_2 numeric numeric downstream of #1" in rows
+        culprit = said["launches"][said["culprits"][0]]
+        assert said["launches"][3]["producers"] == [culprit["a"]["step"]]
+
+
+def test_a_record_that_is_cut_short_is_said(tmp_path: Path) -> None:
+    for name in "ab":
+        dumps.write(tmp_path / name, chain(2, 3), inputs=[X])
+    events = tmp_path / "a/rank0/run0/events.jsonl"
+    events.write_bytes(events.read_bytes()[:-20])
+    found = compare(tmp_path / "a", tmp_path / "b")
+    assert found.cut == ("A rank0/run0",)
+    said = "the record of A rank0/run0 is cut short: what followed is lost"
+    assert said in describe.limits(found)
+
+
+def test_runs_of_different_models_are_said_to_be(tmp_path: Path, capsys: Capture) -> None:
+    for name, kernels in (("a", "pqrst"), ("b", "uvwxy")):
+        rows = [value("x")], [value("y", "out", 1.0)]
+        own = [launch(at, kernel, *rows) for at, kernel in enumerate(kernels, 1)]
+        for run in range(5 if name == "b" else 1):
+            dumps.write(tmp_path / name, [launch(0, "extern_kernels.mm", *rows), *own], run=run)
+    cli.main(["compare", str(tmp_path / "a"), str(tmp_path / "b")])
+    out = capsys.readouterr().out
+    assert (
+        "note: only 1 of 6 launches of A and 6 of B have a counterpart: these may be runs of "
+        "different models" in out
+    )
+    assert "B rank0/run1, B rank0/run2, B rank0/run3 and 1 more have no counterpart" in out
+    cli.main(["compare", str(tmp_path / "a"), str(tmp_path / "a")])
+    assert "note: only" not in capsys.readouterr().out
+
+
+def test_json_of_saved_tensors_fits_its_schema(tmp_path: Path, capsys: Capture) -> None:
+    for name in "ab":
+        written = value("y", "out", file="y.pt", shape=[1, 2], numel=2)
+        made = dumps.write(tmp_path / name, [launch(0, "k", [], [written])])
+        torch.save(
+            torch.tensor([[float("nan" if name == "a" else "inf"), 0.0]]), made / "rank0/run0/y.pt"
+        )
+    cli.main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"])
+    said = json.loads(capsys.readouterr().out)
+    jsonschema.validate(said, SCHEMA)
+    assert said["launches"][0]["results"][0]["metrics"]["nan_a"] == 1
+
+
+def test_progress_comes_to_its_total(tmp_path: Path) -> None:
+    """The inputs, the outputs and what B has alone are none of the launches of A."""
+    inputs = [X]
+    a = with_outputs(dumps.write(tmp_path / "a", chain(1, 2), inputs=inputs), "buf1")
+    b = with_outputs(dumps.write(tmp_path / "b", chain(1, 2, 3), inputs=inputs), "buf1")
+    said: list[tuple[int, int]] = []
+    compare(a, b, progress=lambda done, total: said.append((done, total)))
+    assert said == [(1, 2), (2, 2)]
+
+
+def test_outputs_are_counted_where_launches_have_no_counterpart(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    a, b, c = (
+        str(with_outputs(dumps.write(tmp_path / name, chain(*means)), "buf1"))
+        for name, means in (("a", (1, 2)), ("b", (1, 2, 3)), ("c", (1, 2)))
+    )
+    assert cli.main(["compare", a, b]) == 0
+    assert "outputs compared: 1 of 1 equal\n" in capsys.readouterr().out
+    assert cli.main(["compare", a, c]) == 0
+    assert "outputs compared" not in capsys.readouterr().out

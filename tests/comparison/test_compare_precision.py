@@ -11,13 +11,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import jsonschema
 import pytest
 import torch
 from torch.nn import functional
 
 import dumps
-import schemas
 from dumps import launch, value
 from rewriter import cli
 from rewriter.comparison.dumps import describe
@@ -26,8 +24,6 @@ from rewriter.comparison.dumps.types import Comparison
 from sampling import one_in
 
 pytestmark = pytest.mark.properties
-
-SCHEMA = schemas.schema("compare")
 
 Tensor = torch.Tensor
 Function = Callable[..., Tensor]
@@ -240,7 +236,6 @@ def test_the_command_says_it_and_strict_minds_it(
     capsys.readouterr()
     assert cli.main(["compare", *paths, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    jsonschema.validate(found, SCHEMA)
     assert found["verdict"] == "rounding"
     assert found["counts"]["rounding"] == 15
     assert all(x["allowed"] is not None for x in found["launches"][5]["results"])

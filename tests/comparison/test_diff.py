@@ -9,11 +9,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 import rewriter
-import schemas
 from artifacts import CPP_FIXTURES, FIXTURES, UPSTREAM, Fixture, get
 from imports import HEAVY, imported_by
 from rewriter.cli import main
@@ -24,7 +22,6 @@ from sampling import one_in
 
 pytestmark = pytest.mark.properties
 
-SCHEMA = schemas.schema("diff")
 Capture = pytest.CaptureFixture[str]
 
 
@@ -312,17 +309,6 @@ def run(capsys: Capture, *words: object) -> tuple[int, str]:
     return code, capsys.readouterr().out
 
 
-def emitted(capsys: Capture, *words: object) -> tuple[int, dict[str, object]]:
-    code, out = run(capsys, *words, "--json")
-    content = json.loads(out)
-    jsonschema.Draft202012Validator(SCHEMA).validate(content)
-    return code, content
-
-
-def test_the_schema_is_one() -> None:
-    jsonschema.Draft202012Validator.check_schema(SCHEMA)
-
-
 def test_the_verdict_and_the_exit_code(tmp_path: Path, capsys: Capture) -> None:
     fixture = get(MLP)
     probed = instrumented(fixture, "print", tmp_path)
@@ -369,7 +355,7 @@ def test_the_unified_difference_leaves_probes_out(tmp_path: Path, capsys: Captur
         "-            triton_poi_fused_addmm_gelu_0.run(buf1, arg1_1, 512, stream=stream0)",
         "+            triton_poi_fused_addmm_gelu_0.run(buf1, arg1_1, 4, stream=stream0)",
     ]
-    assert "@@" in str(emitted(capsys, "-u", fixture.path, probed)[1]["unified"])
+    assert "@@" in json.loads(run(capsys, "-u", fixture.path, probed, "--json")[1])["unified"]
 
 
 @pytest.mark.parametrize(
@@ -382,9 +368,9 @@ def test_the_unified_difference_leaves_probes_out(tmp_path: Path, capsys: Captur
         ("cpu-torch2.8/mlp cpp_wrapper", "cpu-torch2.13/mlp cpp_wrapper"),
     ],
 )
-def test_json_is_as_its_schema_says(a: str, b: str, capsys: Capture) -> None:
-    code, content = emitted(capsys, get(a).path, get(b).path)
-    assert content["verdict"] == ("identical" if a == b else "different")
+def test_json_has_the_verdict(a: str, b: str, capsys: Capture) -> None:
+    code, out = run(capsys, get(a).path, get(b).path, "--json")
+    assert json.loads(out)["verdict"] == ("identical" if a == b else "different")
     assert code == (OK if a == b else DIFFERS)
 
 

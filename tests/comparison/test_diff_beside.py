@@ -6,7 +6,6 @@ import json
 import shutil
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 import rewriter
@@ -14,7 +13,6 @@ from artifacts import ARTIFACTS
 from rewriter.cli import main
 from rewriter.comparison.artifacts import files
 from rewriter.core.errors import DIFFERS, OK
-from test_diff import SCHEMA
 
 AOTI = ARTIFACTS / "cpu-torch2.13" / "customop" / "aoti"
 PYTHON = ARTIFACTS / "cuda-torch2.11" / "mlp" / "python"
@@ -52,7 +50,6 @@ def test_operators_count(name: str, other: Path, capsys: pytest.CaptureFixture[s
     replace(other / "wrapper.json", b"::bump", b"::other")
     assert main(["diff", "--json", str(AOTI / name), str(other / name)]) == DIFFERS
     content = json.loads(capsys.readouterr().out)
-    jsonschema.Draft202012Validator(SCHEMA).validate(content)
     assert "the operators differ in wrapper.json" in content["notes"]
     changes = [change["changes"] for change in content["wrappers"][0]["launches"]]
     assert ["kernel"] in changes

@@ -8,7 +8,6 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 import rewriter
@@ -21,7 +20,6 @@ from rewriter.core.errors import BAD_INPUT, DIFFERS, OK
 from rewriter.instrumentation.rebuild import patch
 from rewriter.instrumentation.select import select
 from sampling import one_in
-from test_diff import SCHEMA
 
 pytestmark = pytest.mark.properties
 
@@ -217,8 +215,7 @@ def test_what_changed_in_a_package_is_named(
     assert all(name.endswith(end) for name, end in zip(names, members, strict=True))
     assert [value.what for value in found.package.values] == values
     assert main(["diff", "--json", str(MLP), str(changed)]) == DIFFERS
-    content = json.loads(capsys.readouterr().out)
-    jsonschema.Draft202012Validator(SCHEMA).validate(content)
+    assert json.loads(capsys.readouterr().out)["verdict"] == "different"
     assert main(["diff", str(MLP), str(changed)]) == DIFFERS
     out = capsys.readouterr().out
     assert all(end in out for end in [*members, *values])

@@ -6,13 +6,11 @@ import json
 import shutil
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 import rewriter
 from rewriter.cli import main
 from rewriter.core.errors import DIFFERS, OK
-from test_diff import SCHEMA
 from test_directories import DEBUG, LOG, TRACES, log_in
 
 
@@ -34,7 +32,6 @@ def test_two_runs_of_a_program_are_the_same(
 ) -> None:
     assert main(["diff", "--json", str(DEBUG), str(later)]) == OK
     content = json.loads(capsys.readouterr().out)
-    jsonschema.Draft202012Validator(SCHEMA).validate(content)
     assert content["verdict"] == "identical"
     assert len(content["wrappers"]) == 4
     assert any("not compared" in note for note in content["notes"])

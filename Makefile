@@ -21,8 +21,8 @@ format:  ## format and fix what can be fixed
 check:  ## format, style and types, as CI checks them
 	.ci/check
 
-layers:  ## the rooms and the arrows between them
-	$(BIN)/pytest -q -s tests/core/test_layers.py
+layers:  ## the contracts between the rooms, and what breaks them
+	$(BIN)/lint-imports
 
 unit:  ## tests of single modules: a minute and a half on 2 cores
 	.ci/test $(NOT_UNIT:%=--ignore=%) $(MARKED:%=--ignore=%) -m "not properties and not programs and not exhaustive and not benchmark and not fuzz"

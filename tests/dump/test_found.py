@@ -45,16 +45,3 @@ def test_calls_launches_and_the_first_of_each_kind(tmp_path: Path) -> None:
         ("nan", "b.py", "rank0/run2", 4),
         ("inf", "b.py", "rank0/run2", 3),
     ]
-
-
-def test_iterations_are_launches_of_their_own(tmp_path: Path) -> None:
-    rows = [value(0, "after", iteration=number) for number in range(3)]
-    write(tmp_path, 0, 0, "a.py", rows)
-    assert summarise(tmp_path).launches == 3
-
-
-def test_a_last_line_that_a_crash_cut_short(tmp_path: Path) -> None:
-    events = write(tmp_path, 0, 0, "a.py", [value(0, "after"), value(1, "before", nan=1)])
-    events.write_text(events.read_text()[:-20])
-    seen = summarise(tmp_path)
-    assert (seen.launches, seen.findings) == (1, ())

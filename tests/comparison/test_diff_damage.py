@@ -68,6 +68,7 @@ def test_a_flipped_byte_is_named(seed: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "old", "new", "error"),
     [
+        ("cuda-torch2.11/mlp", b"", b"", "empty-file"),
         ("cuda-torch2.11/mlp", b"args.clear()", b"args.clear(", "syntax-error"),
         ("cuda-torch2.11/mlp", b"args.clear()", b"args.clear\xff)", "not-utf8"),
         ("cuda-torch2.11/mlp", b"args.clear()", b"args.clear\0)", "binary-file"),
@@ -87,7 +88,7 @@ def test_a_damaged_copy_is_an_error(
     fixture = get(name)
     damaged = tmp_path / fixture.path.name
     assert old in fixture.data
-    damaged.write_bytes(fixture.data.replace(old, new))
+    damaged.write_bytes(fixture.data.replace(old, new) if old else b"")
     for pair in ((fixture.path, damaged), (damaged, fixture.path)):
         with pytest.raises(RewriterError) as caught:
             rewriter.diff(*pair)
@@ -96,24 +97,7 @@ def test_a_damaged_copy_is_an_error(
     if error == "syntax-error":
         place = fixture.data[: fixture.data.index(old)].count(b"\n") + 1
         assert f"{damaged.name}:{place}" in caught.value.message
-
-
-def test_a_damaged_copy_with_probes_is_an_error(tmp_path: Path) -> None:
-    fixture = get("cuda-torch2.11/mlp")
-    path = tmp_path / "output_code.py"
-    probed = rewriter.instrument(fixture.path, rewriter.select("print")).source
-    path.write_bytes(probed.replace(b"def call(", b"def call((", 1))
-    with pytest.raises(RewriterError) as caught:
-        rewriter.diff(fixture.path, path)
-    assert caught.value.slug == "syntax-error"
-
-
-@pytest.mark.parametrize("share", [0.0, 0.5, 0.8])
-def test_a_part_of_a_wrapper_is_an_error(
-    share: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = get("cuda-torch2.11/mlp").data
-    part = tmp_path / "output_code.py"
-    part.write_bytes(data[: int(share * len(data))])
-    assert main(["diff", str(get("cuda-torch2.11/mlp").path), str(part)]) == BAD_INPUT
-    assert "error[" in capsys.readouterr().err
+        probed = rewriter.instrument(fixture.path, rewriter.select("print")).source
+        damaged.write_bytes(probed.replace(old, new))
+        with pytest.raises(RewriterError, match=damaged.name):
+            rewriter.diff(fixture.path, damaged)

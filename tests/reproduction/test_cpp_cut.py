@@ -44,6 +44,13 @@ def opened(name: str) -> Wrapper:
     return open_artifact(ARTIFACTS / name).only
 
 
+def launched(path: Path, kernel: str, **options: Any) -> Recorded:
+    """The launch of a kernel with this in its name, as if it had been recorded."""
+    wrapper = open_artifact(path).only
+    launch = next(x for x in wrapper.located.launches if kernel in x.kernel)
+    return recorded(wrapper, launch, **options)
+
+
 @pytest.mark.parametrize(
     ("artifact", "kernel", "statement"),
     [
@@ -131,12 +138,11 @@ def test_a_launch_calls_the_operator_that_it_is(
     ast.parse(found.source)
 
 
-@pytest.mark.properties
-def test_every_launch_of_the_artifacts_is_cut_out() -> None:
-    """Of those compiled by torch 2.13, each stands alone, or says why not."""
-    refused: dict[str, str] = {}
+def refused(folder: Path) -> dict[str, str]:
+    """Of the launches of all C++ wrappers in a folder, those that are not cut out, and why."""
+    found: dict[str, str] = {}
     count = 0
-    for path in sorted(ARTIFACTS.glob("*/*/*")):
+    for path in sorted(folder.glob("*/*/*")):
         if path.name != "wrapper.cpp" and not path.match("cpp_wrapper/*.py"):
             continue
         wrapper = open_artifact(path).only
@@ -145,34 +151,26 @@ def test_every_launch_of_the_artifacts_is_cut_out() -> None:
             try:
                 ast.parse(cut_out(recorded(wrapper, launch)).source)
             except RewriterError as error:
-                refused[f"{path.relative_to(ARTIFACTS)} {launch.kernel}"] = str(error)
+                found[f"{path.relative_to(folder)} {launch.kernel}"] = error.message
     assert count > 150
-    assert refused == {}
+    return found
+
+
+@pytest.mark.properties
+def test_every_launch_of_the_artifacts_is_cut_out() -> None:
+    """Of those compiled by torch 2.13, each stands alone, or says why not."""
+    assert refused(ARTIFACTS) == {}
 
 
 @pytest.mark.properties
 def test_every_triton_kernel_that_is_quoted_is_cut_out() -> None:
-    refused: dict[str, str] = {}
-    count = 0
-    for path in sorted(CUDA.glob("*/*/*")):
-        if path.name != "wrapper.cpp" and not path.match("cpp_wrapper/*.py"):
-            continue
-        wrapper = open_artifact(path).only
-        for launch in wrapper.located.launches:
-            count += 1
-            try:
-                ast.parse(cut_out(recorded(wrapper, launch)).source)
-            except RewriterError as error:
-                refused[f"{path.relative_to(CUDA)} {launch.kernel}"] = error.message
-    assert count > 150
-    assert {name.partition(" ")[2] for name in refused} <= {"multi_kernel_0", "multi_kernel_1"}
-    assert all("no dump says which of them ran" in why for why in refused.values())
+    found = refused(CUDA)
+    assert {name.partition(" ")[2] for name in found} <= {"multi_kernel_0", "multi_kernel_1"}
+    assert all("no dump says which of them ran" in why for why in found.values())
 
 
 def test_a_triton_kernel_is_launched_as_in_python() -> None:
-    wrapper = open_artifact(CUDA / "mlp/aoti/wrapper.cpp").only
-    launch = next(x for x in wrapper.located.launches if x.kind == "triton")
-    text = cut_out(recorded(wrapper, launch)).source
+    text = cut_out(launched(CUDA / "mlp/aoti/wrapper.cpp", "triton_")).source
     assert "triton_poi_fused_addmm_gelu_0.run(given_0, given_1, 512, stream=stream)" in text
     assert "async_compile.triton('triton_poi_fused_addmm_gelu_0', " in text
     assert "from torch._C import _cuda_getCurrentRawStream as get_raw_stream" in text
@@ -180,11 +178,10 @@ def test_a_triton_kernel_is_launched_as_in_python() -> None:
 
 @pytest.mark.parametrize("form", ["cpp_wrapper/output_code.py", "aoti/wrapper.cpp"])
 def test_helpers_of_a_triton_kernel_are_not_what_is_launched(form: str) -> None:
-    wrapper = open_artifact(CUDA / "scatter" / form).only
-    launch = next(x for x in wrapper.located.launches if "cumsum" in x.kernel)
-    text = cut_out(recorded(wrapper, launch)).source
-    assert text.index("def _triton_helper_fn_add0(") < text.index(f"def {launch.kernel}(")
-    assert f"async_compile.triton('{launch.kernel}', " in text
+    found = launched(CUDA / "scatter" / form, "cumsum")
+    text, name = cut_out(found).source, found.launch.kernel
+    assert text.index("def _triton_helper_fn_add0(") < text.index(f"def {name}(")
+    assert f"async_compile.triton('{name}', " in text
 
 
 @pytest.mark.parametrize("line", [r"\"\"\"Adds two vectors.\"\"\"", "a = 1 + \\\\\n    2"])
@@ -195,11 +192,9 @@ def test_a_source_that_inductor_escaped_is_read(line: str, tmp_path: Path) -> No
     head = "def add_k(x,y,o,n,s,B: tl.constexpr):\n"
     assert text.count(head) == 1
     path.write_text(text.replace(head, f"{head}    {line}\n"))
-    wrapper = open_artifact(path).only
-    launch = next(x for x in wrapper.located.launches if x.kernel == "add_k_0")
-    roles = [argument.role for argument in launch.args[:3]]
-    assert roles == ["in", "in", "out"]
-    assert "async_compile.triton('add_k', " in cut_out(recorded(wrapper, launch)).source
+    found = launched(path, "add_k_0")
+    assert [argument.role for argument in found.launch.args[:3]] == ["in", "in", "out"]
+    assert "async_compile.triton('add_k', " in cut_out(found).source
 
 
 @pytest.mark.parametrize(
@@ -215,31 +210,24 @@ def test_a_source_that_inductor_escaped_is_read(line: str, tmp_path: Path) -> No
 )
 def test_arguments_that_share_memory_are_named(name: str, kernel: str, names: str) -> None:
     """Not a tensor that is passed twice: it is one in the script, too."""
-    wrapper = opened(name)
-    launch = next(x for x in wrapper.located.launches if x.kernel == kernel)
-    sharing = recorded(wrapper, launch).sharing
+    sharing = launched(ARTIFACTS / name, kernel).sharing
     assert f"in the script: {names}. If" in sharing if names else sharing == ""
 
 
 def test_a_compiled_kernel_without_its_source_is_refused() -> None:
-    wrapper = open_artifact(CUDA.with_name("cuda-torch2.6") / "mlp/cpp_wrapper/output_code.py").only
-    launch = next(x for x in wrapper.located.launches if x.kind == "triton")
+    path = CUDA.with_name("cuda-torch2.6") / "mlp/cpp_wrapper/output_code.py"
     with pytest.raises(RewriterError, match="has the compiled kernel"):
-        cut_out(recorded(wrapper, launch))
+        cut_out(launched(path, "triton_"))
 
 
 def test_a_view_is_made_where_only_its_buffer_was_recorded() -> None:
-    wrapper = opened("mlp/aoti/wrapper.cpp")
-    launch = next(x for x in wrapper.located.launches if "addmm_out" in x.kernel)
-    text = cut_out(recorded(wrapper, launch, carried=True)).source
+    text = cut_out(launched(ARTIFACTS / "mlp/aoti/wrapper.cpp", "addmm_out", carried=True)).source
     assert "reinterpret_tensor(given_3, (32, 64,), (1, 32,), 0)" in text
     assert "reinterpret_tensor = torch.ops.inductor._reinterpret_tensor" in text
 
 
 def test_random_numbers_are_not_held_to_recorded_ones() -> None:
-    wrapper = opened("random/aoti/wrapper.cpp")
-    launch = next(x for x in wrapper.located.launches if "randperm" in x.kernel)
-    assert cut_out(recorded(wrapper, launch)).is_random
+    assert cut_out(launched(ARTIFACTS / "random/aoti/wrapper.cpp", "randperm")).is_random
 
 
 def test_an_operator_of_a_package_without_its_file_is_refused() -> None:

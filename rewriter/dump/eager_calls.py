@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
+
+from msgspec import Struct
 
 from rewriter.core import json_text
 from rewriter.core.types import Json
 from rewriter.dump.reading import Dump, RunDump
+from rewriter.dump.rows import read as convert
 
 FOLDER = "eager"
 
 
-@dataclass(frozen=True)
-class EagerCall:
+class EagerCall(Struct, frozen=True):
     """One call, or its backward (`part` is `gradients`), and how plain Python differs.
 
     `reason` says why it was not compared. `problems` are sentences, `notes` are about strides,
@@ -63,29 +65,11 @@ def read(dump: Path) -> tuple[EagerCall, ...]:
     found = []
     for path in sorted((dump / FOLDER).glob("*.jsonl")):
         for line in path.read_bytes().splitlines():
-            try:
-                found.append(_call(json_text.parse_object(line)))
-            except (ValueError, KeyError, TypeError):
-                continue  # the process was killed while it wrote
+            with suppress(ValueError, KeyError, TypeError):  # killed while it wrote
+                row = json_text.parse_object(line)
+                problems = [_sentence(one) for one in row.get("problems", ())]
+                found.append(convert(row | {"problems": problems}, EagerCall))
     return tuple(sorted(found, key=lambda one: one.started))
-
-
-def _call(row: Json) -> EagerCall:
-    return EagerCall(
-        function=str(row["function"]),
-        file=str(row["file"]),
-        line=int(row["line"]),
-        call=int(row["call"]),
-        part=str(row["part"]),
-        reason=str(row.get("reason", "")),
-        problems=tuple(_sentence(one) for one in row.get("problems", ())),
-        notes=tuple(map(str, row.get("notes", ()))),
-        outputs=int(row.get("outputs", 0)),
-        updated=int(row.get("updated", 0)),
-        pid=int(row["pid"]),
-        started=float(row["started"]),
-        ended=float(row["ended"]),
-    )
 
 
 def _sentence(problem: Json) -> str:

@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from rewriter.core import locks
 from rewriter.core.errors import RewriterError
 from rewriter.dump.ring import RingContent, read_ring
 from rewriter.dump.ring_runs import read_tables, write_process_end, write_runs
@@ -132,11 +133,7 @@ def _with_runs(root: Path) -> Path:
 def _is_written(ring: Path) -> bool:
     """Whether the process of a ring is running: it holds a lock on the file."""
     with ring.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+        return not locks.take(file.fileno())
 
 
 def _runs_made(ring: Path) -> tuple[int, list[str]]:

@@ -7,10 +7,12 @@ of its parameters. A launch that calls an operator of torch becomes a call from 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 
 from rewriter.artifact.kernel_sources import find_kernels
 from rewriter.locate.python.kernel_functions import triton_name
-from rewriter.locate.types import KernelSource
+from rewriter.locate.types import Argument, KernelSource
 from rewriter.locate.vocabulary import kind_of
 from rewriter.reproduction import cpp_calls
 from rewriter.reproduction.cpp_text import CppNames, UnreadError, split, unwrapped
@@ -76,34 +78,51 @@ def _operator(recorded: Recorded) -> Cut:
 def _kernel(recorded: Recorded) -> Cut:
     launch = recorded.launch
     kernel = kernel_of(recorded)
+    variables, handed, sizes = _arguments(recorded, launch.args)
+    source = f"{kernel.prefix}\n{kernel.source}"
+    compiled = f"cpp_pybinding({list(kernel.types)!r}, r'''\n{source}\n''')"
+    cut = _compiled(recorded, compiled, f"{launch.kernel}({', '.join(handed)})", variables, sizes)
+    return replace(cut, cpp=kernel, handed=tuple(handed))
+
+
+def _arguments(
+    recorded: Recorded, arguments: Iterable[Argument]
+) -> tuple[dict[str, str], list[str], dict[str, str]]:
+    """The variables of the tensors, what each argument is given, and numbers by their names."""
     names = names_above(recorded)
     views = cpp_calls.Handed(recorded, names)
     handed: list[str] = []
     sizes: dict[str, str] = {}
-    for argument in launch.args:
+    for argument in arguments:
         if argument.name in recorded.given:
             handed.append(views.handed(argument))
-        else:
-            text = unwrapped(argument.expr)
-            value = names.number(text)
-            if text.isidentifier() and text not in ("true", "false"):
-                sizes[text], value = value, text
-            handed.append(value)
-    text = f"{kernel.prefix}\n{kernel.source}"
-    if "'''" in text:
+            continue
+        text = unwrapped(argument.expr)
+        value = names.number(text)
+        if text.isidentifier() and text not in ("true", "false"):
+            sizes[text], value = value, text
+        handed.append(value)
+    return views.variables, handed, sizes
+
+
+def _compiled(
+    recorded: Recorded,
+    compiled: str,
+    call: str,
+    variables: dict[str, str],
+    sizes: dict[str, str],
+    header: str = "",
+) -> Cut:
+    """A launch of a kernel that `AsyncCompile` compiles."""
+    if compiled.count("'''") > 2:
         raise refusal(recorded, "its source has ''' in it")
     kernels = (
-        "async_compile = AsyncCompile()\n"
-        f"{launch.kernel} = async_compile.cpp_pybinding({list(kernel.types)!r}, r'''\n{text}\n'''"
-        ")\n\nasync_compile.wait(globals())\ndel async_compile\n"
+        f"async_compile = AsyncCompile()\n{recorded.launch.kernel} = async_compile.{compiled}"
+        "\n\nasync_compile.wait(globals())\ndel async_compile\n"
     )
-    call = f"{launch.kernel}({', '.join(handed)})"
-    results = {name: views.variables[name] for name in recorded.written if name in views.variables}
-    header = _HEADER + _COMPILER + (_VIEWS if "reinterpret_tensor(" in call else "")
-    return Cut(
-        header, kernels, call, views.variables, results, cpp=kernel, handed=tuple(handed),
-        sizes=sizes,
-    )  # fmt: skip
+    views = _VIEWS if "reinterpret_tensor(" in call else ""
+    results = {name: variables[name] for name in recorded.written if name in variables}
+    return Cut(_HEADER + _COMPILER + header + views, kernels, call, variables, results, sizes=sizes)
 
 
 def _triton(recorded: Recorded) -> Cut:
@@ -118,37 +137,18 @@ def _triton(recorded: Recorded) -> Cut:
             "the wrapper has the compiled kernel (a cubin) and not its source: torch quotes that "
             "since 2.8",
         )
-    if "'''" in found.text:
-        raise refusal(recorded, "its source has ''' in it")
-    names = names_above(recorded)
-    views = cpp_calls.Handed(recorded, names)
-    handed: list[str] = []
-    sizes: dict[str, str] = {}
-    for argument in launch.args:
-        if argument.name in recorded.given:
-            handed.append(views.handed(argument))
-        elif argument.type == "scalar":
-            text = unwrapped(argument.expr)
-            value = names.number(text)
-            if text.isidentifier() and text not in ("true", "false"):
-                sizes[text], value = value, text
-            handed.append(value)
-        # The device, the stream and where kernels are loaded from are the launcher's own.
+    # The device, the stream and where kernels are loaded from are the launcher's own.
+    own = (x for x in launch.args if x.name in recorded.given or x.type == "scalar")
+    variables, handed, sizes = _arguments(recorded, own)
     device = next((x.device for x in recorded.given.values() if x.device != "cpu"), "cuda:0")
     kind, _, index = device.partition(":")
-    kernels = (
-        "async_compile = AsyncCompile()\n"
-        f"{launch.kernel} = async_compile.triton({function!r}, '''{found.text}''', "
-        f"device_str={kind!r})\n\nasync_compile.wait(globals())\ndel async_compile\n"
-    )
+    compiled = f"triton({function!r}, '''{found.text}''', device_str={kind!r})"
     call = (
         f"stream = get_raw_stream({index or 0})\n"
         f"{launch.kernel}.run({', '.join([*handed, 'stream=stream'])})"
     )
     stream = f"from torch._C import _{kind}_getCurrentRawStream as get_raw_stream\n"
-    header = _HEADER + _COMPILER + stream + (_VIEWS if "reinterpret_tensor(" in call else "")
-    results = {name: views.variables[name] for name in recorded.written if name in views.variables}
-    return Cut(header, kernels, call, views.variables, results, sizes=sizes)
+    return _compiled(recorded, compiled, call, variables, sizes, stream)
 
 
 def kernel_of(recorded: Recorded) -> CppKernel:

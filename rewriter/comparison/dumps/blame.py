@@ -224,7 +224,8 @@ def _judge(
     producers = tuple(a.nodes[step].place for step in causes)
     unmatched = [b.nodes[step].place for step in sorted(in_b) if step not in back]
     if unmatched and not producers:
-        reason = f"in B, {_names(unmatched)} wrote what it reads; A has no such launch"
+        names = some(list(map(str, unmatched)), _NAMED)
+        reason = f"in B, {names} wrote what it reads; A has no such launch"
         return replace(launch, blame="downstream", reasons=(*launch.reasons, reason))
     if launch.a.kernel == OUTPUTS and not producers:
         reasons = (*_returned(launch, a, b), *launch.reasons)
@@ -245,7 +246,7 @@ def _judge_by_readers(launch: LaunchComparison, run: ComparedRun) -> LaunchCompa
     """Decide who is to blame if the results of a launch are read wrong, and it was not compared, or
     only B (`run`) has it."""
     step = launch.place.step
-    readers = run.readers[step]
+    names = some(list(map(str, run.readers[step])), _NAMED)
     slots = run.nodes[step].slots.values()
     state = worst([run.states.get(ValueOrigin(step, slot), "unknown") for slot in slots])
     causes = sorted(run.causes(step))
@@ -255,9 +256,9 @@ def _judge_by_readers(launch: LaunchComparison, run: ComparedRun) -> LaunchCompa
         producers = tuple(run.nodes[cause].place for cause in causes)
         return replace(launch, state=state, blame="downstream", producers=producers)
     if launch.a is None:
-        reasons = [f"A has no such launch, and {_names(readers)} read other values there"]
+        reasons = [f"A has no such launch, and {names} read other values there"]
     else:
-        reasons = [f"its inputs are equal, and what {_names(readers)} read of it is not"]
+        reasons = [f"its inputs are equal, and what {names} read of it is not"]
         reasons += _following(("A", run, step))
     return replace(launch, state=state, blame="culprit", reasons=tuple(reasons))
 
@@ -267,11 +268,6 @@ def _following(*places: tuple[str, ComparedRun, int]) -> Iterator[str]:
         if unmatched := run.unmatched(step):
             names = ", ".join(map(str, unmatched))
             yield f"in {side} it follows launches without a counterpart: {names}"
-
-
-def _names(places: Sequence[RecordedLaunch]) -> str:
-    more = " and others" if len(places) > _NAMED else ""
-    return ", ".join(map(str, places[:_NAMED])) + more
 
 
 def _reasons(

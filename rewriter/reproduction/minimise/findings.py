@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rewriter.core import json_text
 from rewriter.core.errors import RewriterError
@@ -26,45 +27,20 @@ if TYPE_CHECKING:
 CRASH, NONFINITE, DIFFERS = "crash", "not finite", "differs"
 
 
-class Question(Protocol):
-    """Whether a launch shows the finding. `kind` is which finding that is; shapes may change only
-    where `takes_shapes`."""
+@dataclass(frozen=True)
+class Question:
+    """Whether a launch shows the finding. `kind` is which finding that is. `ask` says what is found
+    of values and sizes, in so many seconds, in words; empty if it is not the finding. Shapes may
+    change only where `takes_shapes`."""
 
     kind: str
-    takes_shapes: bool
-
-    def ask(self, values: Values, sizes: Mapping[str, int], timeout: float) -> str:
-        """What is found of these values, in words; empty if it is not the finding."""
-
-
-class Crashes:
-    """The process dies of the launch."""
-
-    kind, takes_shapes = CRASH, True
-
-    def __init__(self, process: TrialProcess) -> None:
-        self._process = process
-
-    def ask(self, values: Values, sizes: Mapping[str, int], timeout: float) -> str:
-        return of_crash(self._process.run(values, sizes, timeout))
+    ask: Callable[[Values, Mapping[str, int], float], str]
+    takes_shapes: bool = True
 
 
 def of_crash(ran: Ran) -> str:
     """A crash in words."""
     return f"the process dies of {ran.crash}" if ran.crash else ""
-
-
-class MakesNonFinite:
-    """A result has NaN or infinities, and nothing that was read has."""
-
-    kind, takes_shapes = NONFINITE, True
-
-    def __init__(self, process: TrialProcess, read: frozenset[str]) -> None:
-        self._process = process
-        self._read = read
-
-    def ask(self, values: Values, sizes: Mapping[str, int], timeout: float) -> str:
-        return of_nonfinite(self._process.run(values, sizes, timeout), values, self._read)
 
 
 def of_nonfinite(ran: Ran, values: Values, read: frozenset[str]) -> str:
@@ -85,17 +61,14 @@ def _bad(tensor: torch.Tensor) -> int:
     return int((~tensor.isfinite()).sum())
 
 
-class Differs:
-    """A result is another than what the launch claims to compute, by
-    `rewriter.diagnosis.verification`.
+class Claim:
+    """What the launch claims to compute, by `rewriter.diagnosis.verification`.
 
     It is asked of a copy of the dump, up to the launch, in which its values are others.
     """
 
-    kind, takes_shapes = DIFFERS, False
-
-    def __init__(self, recorded: Recorded, cut: Cut, process: TrialProcess, folder: Path) -> None:
-        self._recorded, self._cut, self._process = recorded, cut, process
+    def __init__(self, recorded: Recorded, cut: Cut, folder: Path) -> None:
+        self._recorded, self._cut = recorded, cut
         run = recorded.run
         root = run.path.absolute().parents[1]
         self._dump = folder / "trial.dump"
@@ -112,10 +85,6 @@ class Differs:
                 shutil.copytree(file, self._run / file.name, copy_function=_linked)
             else:
                 shutil.copyfile(file, self._run / file.name)
-
-    def ask(self, values: Values, sizes: Mapping[str, int], timeout: float) -> str:
-        ran = self._process.run(values, sizes, timeout)
-        return self.of(ran, values)
 
     def of(self, ran: Ran, values: Values) -> str:
         """What verification says of these values and results, in words."""
@@ -169,17 +138,20 @@ def _linked(source: str, target: str) -> str:
 
 
 class Watched:
-    """The sanitizers of g++ report the kernel at the same line."""
-
-    takes_shapes = True
+    """The sanitizers of g++ report the kernel at the same line: `kind`, by default the first."""
 
     def __init__(
-        self, process: TrialProcess, folder: Path, arguments: Mapping[str, str], timeout: float
+        self,
+        process: TrialProcess,
+        folder: Path,
+        arguments: Mapping[str, str],
+        timeout: float,
+        kind: str,
     ) -> None:
         self._process, self._folder, self._arguments = process, folder, arguments
         self._timeout = timeout
         self._is_built = False
-        self.kind = ""
+        self.kind = kind
 
     def ask(self, values: Values, sizes: Mapping[str, int], timeout: float) -> str:
         if self._process.run(values, sizes, timeout).error:

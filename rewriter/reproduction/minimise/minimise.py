@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from rewriter.core.errors import RewriterError
 from rewriter.core.text import of_elements
 from rewriter.reproduction.minimise.findings import (
-    Crashes,
-    Differs,
-    MakesNonFinite,
+    CRASH,
+    DIFFERS,
+    NONFINITE,
+    Claim,
     Question,
     Watched,
     of_crash,
@@ -98,22 +99,21 @@ def _question(
 ) -> _Asked:
     """What is wrong with a launch, of `kind` if one is named, and that in words."""
     if watched:
-        sanitized = Watched(process, folder, made.variables, timeout=600.0)
-        sanitized.kind = kind
+        sanitized = Watched(process, folder, made.variables, 600.0, kind)
         if found := sanitized.ask(values, sizes, _TRIAL):
-            return sanitized, found
+            return Question(sanitized.kind, sanitized.ask), found
         raise _nothing(made, "asan reports nothing")
     ran = process.run(values, sizes, _TRIAL)
     if ran.error:
         raise _nothing(made, f"its script does not run here: {ran.error}")
     if found := of_crash(ran):
-        return Crashes(process), found
-    read = _read(made)
+        return Question(CRASH, lambda *given: of_crash(process.run(*given))), found
+    read, run = _read(made), process.run
     if found := of_nonfinite(ran, values, read):
-        return MakesNonFinite(process, read), found
-    claim = Differs(made.recorded, made.cut, process, folder)
+        return Question(NONFINITE, lambda x, *by: of_nonfinite(run(x, *by), x, read)), found
+    claim = Claim(made.recorded, made.cut, folder)
     if found := claim.of(ran, values):
-        return claim, found
+        return Question(DIFFERS, lambda x, *by: claim.of(run(x, *by), x), takes_shapes=False), found
     raise _nothing(
         made, "it does not crash, makes no NaN, and does not differ from what it claims to compute"
     )

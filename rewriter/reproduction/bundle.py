@@ -27,6 +27,7 @@ from rewriter.execution.dumped_wrappers import plain_wrapper_of
 from rewriter.reproduction import reproduce
 from rewriter.reproduction.anonymous import Anonymous
 from rewriter.reproduction.cutting import cut_out
+from rewriter.reproduction.drawn import drawn
 from rewriter.reproduction.recorded import recorded_launch
 from rewriter.reproduction.script import SCRIPT
 from rewriter.reproduction.types import Tensor
@@ -139,15 +140,7 @@ def _drawn(tensor: Tensor, path: Path) -> Path | None:
         return None
     import torch
 
-    dtype: torch.dtype = getattr(torch, tensor.dtype)
-    least, most = (0.0 if x is None else x for x in (tensor.least, tensor.most))
-    wide = torch.float64 if dtype.is_floating_point or dtype.is_complex else torch.int64
-    torch.manual_seed(0)
-    if wide is torch.int64:
-        values = torch.randint(int(least), int(max(least, most)) + 1, tensor.shape)
-    else:
-        values = torch.rand(tensor.shape, dtype=wide) * (most - least) + least
-    torch.save(values.to(dtype), path)
+    torch.save(drawn(tensor, 0), path)
     return path
 
 

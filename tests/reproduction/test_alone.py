@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from rewriter.core.errors import RewriterError
+from rewriter.reproduction.drawn import drawn
 from rewriter.reproduction.types import Tensor
-from rewriter.reproduction.under.alone import _random, _with_values
+from rewriter.reproduction.under.alone import _with_values
 
 FLOATS = Tensor("arg0_1", "in", "float32", (4, 8), (8, 1), "cpu", None, least=-2.0, most=-1.0)
 INTEGERS = Tensor("arg1_1", "in", "int64", (16,), (1,), "cpu", None, least=0.0, most=99.0)
@@ -39,19 +40,13 @@ def test_what_is_too_large_is_not_made_up(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_numbers_are_between_the_extremes_and_the_same_in_each_run() -> None:
-    drawn = _random(FLOATS, 3)
-    assert drawn is not None
-    assert (drawn.shape, drawn.dtype) == ((4, 8), torch.float32)
-    assert ((drawn >= -2) & (drawn <= -1)).all()
-    again = _random(FLOATS, 3)
-    assert again is not None
-    assert torch.equal(drawn, again)
-    same = _random(replace(INTEGERS, most=0.0), 0)
-    assert same is not None
-    assert torch.equal(same, torch.zeros(16, dtype=torch.int64))
-    truth = _random(replace(INTEGERS, dtype="bool"), 0)
-    assert truth is not None
-    assert truth.dtype == torch.bool
+    numbers = drawn(FLOATS, 3)
+    assert (numbers.shape, numbers.dtype) == ((4, 8), torch.float32)
+    assert ((numbers >= -2) & (numbers <= -1)).all()
+    assert torch.equal(numbers, drawn(FLOATS, 3))
+    assert torch.equal(drawn(replace(INTEGERS, most=0.0), 0), torch.zeros(16, dtype=torch.int64))
+    assert (drawn(INTEGERS, 0) <= 99).all()
+    assert drawn(replace(INTEGERS, dtype="bool"), 0).dtype == torch.bool
 
 
 def test_saved_values_and_results_stay(tmp_path: Path) -> None:

@@ -9,19 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from rewriter.core.errors import RewriterError
+from rewriter.core.dtypes import is_floating
 from rewriter.reproduction.cutting import cut_out
+from rewriter.reproduction.drawn import drawn
 from rewriter.reproduction.recorded import recorded_launch
 from rewriter.reproduction.refusal import not_saved, refusal
 from rewriter.reproduction.reproduce import write
 from rewriter.reproduction.types import Recorded, Tensor
 from rewriter.reproduction.under.running import run_under
 from rewriter.reproduction.under.types import UnderResult
-
-if TYPE_CHECKING:
-    import torch
 
 _MOST = 1 << 30  # bytes of what a launch is given
 
@@ -55,15 +52,14 @@ def _with_values(recorded: Recorded, folder: Path) -> tuple[Mapping[str, Tensor]
     import torch
 
     read = [x for x in recorded.given.values() if x.role != "out" and x.file is None]
-    values = {x.name: _random(x, seed) for seed, x in enumerate(read)}
-    unknown = [name for name, value in values.items() if value is None]
-    if unknown:
+    if unknown := [x.name for x in read if _is_unknown(x)]:
         raise not_saved(
             f"{recorded.title} reads integers, which may be indices, and their values were not "
             f"saved: {', '.join(unknown)}",
             recorded.launch.index,
         )
-    if sum(x.nbytes for x in values.values() if x is not None) > _MOST:
+    values = {x.name: drawn(x, seed) for seed, x in enumerate(read)}
+    if sum(x.nbytes for x in values.values()) > _MOST:
         raise refusal(recorded, "what it is given is larger than 1 GiB, and was not saved")
     given = dict(recorded.given)
     place = folder / "random"
@@ -75,26 +71,7 @@ def _with_values(recorded: Recorded, folder: Path) -> tuple[Mapping[str, Tensor]
     return given, tuple(values)
 
 
-def _random(tensor: Tensor, seed: int) -> torch.Tensor | None:
-    """Random values between the extremes of a tensor; `None` for integers that are not all the
-    same. Raises `RewriterError` if torch has no such dtype."""
-    import torch
-
-    dtype = getattr(torch, tensor.dtype, None)
-    if not isinstance(dtype, torch.dtype):
-        raise RewriterError(
-            "corrupt-dump",
-            f"this torch has no dtype {tensor.dtype}",
-            hint="Use the torch that recorded the dump.",
-        )
-    generator = torch.Generator().manual_seed(seed)
-    least, most = tensor.least, tensor.most
-    if dtype.is_floating_point or dtype.is_complex:
-        least, most = (0.0, 1.0) if least is None or most is None else (least, most)
-        drawn = torch.rand(tensor.shape, generator=generator, dtype=torch.float64)
-        return (least + (most - least) * drawn).to(dtype)
-    if dtype == torch.bool:
-        return torch.rand(tensor.shape, generator=generator) < 0.5
-    if least is None or least != most:
-        return None
-    return torch.full(tensor.shape, int(least), dtype=dtype)
+def _is_unknown(tensor: Tensor) -> bool:
+    """Whether a tensor has integers that are not all the same."""
+    is_one = tensor.least is not None and tensor.least == tensor.most
+    return not (is_floating(tensor.dtype) or tensor.dtype == "bool" or is_one)

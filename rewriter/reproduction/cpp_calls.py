@@ -16,7 +16,7 @@ from rewriter.core import json_text
 from rewriter.core.types import Json
 from rewriter.locate.types import Argument
 from rewriter.reproduction import cpp_text, schemas
-from rewriter.reproduction.cpp_text import CppNames, UnreadError, inside, split, unwrapped
+from rewriter.reproduction.cpp_text import CppNames, UnreadError, arguments, unwrapped
 from rewriter.reproduction.types import Recorded
 
 _ASSIGNED = (
@@ -128,7 +128,7 @@ class _Call:
             _, *boxes = self._filled(match[1])
             return self._boxed(_of_path(self.recorded.launch.kernel), boxes)
         if match := _PROXY.search(self.text):
-            return self._proxy(list(split(inside(self.text, match.end() - 1))))
+            return self._proxy(arguments(self.text, match.end() - 1))
         return self._shim()
 
     def _shim(self) -> OperatorCall:
@@ -137,7 +137,7 @@ class _Call:
         operator = schemas.of_shim(function)
         if start is None or operator is None:
             raise UnreadError(f"torch has no operator for {function}")
-        stream = iter(split(inside(self.text, start.end() - 1)))
+        stream = iter(arguments(self.text, start.end() - 1))
         ordered = sorted(operator.parameters, key=lambda one: not one.is_out)
         try:
             values = {parameter.name: self._typed(parameter.type, stream) for parameter in ordered}
@@ -221,7 +221,7 @@ class _Call:
         found = []
         for match in put.finditer(self.text):
             opening = self.text.index("(", match.start())
-            *_, last = split(inside(self.text, opening))
+            *_, last = arguments(self.text, opening)
             found.append(last)
         return found
 
@@ -242,7 +242,7 @@ class _Call:
             return "None"
         for function in (*_BOXES, *_TRUTH, *_DEVICES, "std::move"):
             if text.startswith(f"{function}(") and text.endswith(")"):
-                first, *rest = split(inside(text, len(function)))
+                first, *rest = arguments(text, len(function))
                 if function in _DEVICES:
                     return cpp_text.device(first, *rest)
                 value = self._box(first)

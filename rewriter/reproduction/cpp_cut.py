@@ -15,7 +15,7 @@ from rewriter.locate.python.kernel_functions import triton_name
 from rewriter.locate.types import Argument, KernelSource
 from rewriter.locate.vocabulary import kind_of
 from rewriter.reproduction import cpp_calls
-from rewriter.reproduction.cpp_text import CppNames, UnreadError, split, unwrapped
+from rewriter.reproduction.cpp_text import CppNames, UnreadError, unwrapped
 from rewriter.reproduction.refusal import refusal
 from rewriter.reproduction.types import CppKernel, Cut, Recorded
 
@@ -157,7 +157,7 @@ def kernel_of(recorded: Recorded) -> CppKernel:
     signature = None if found is None else _SIGNATURE.search(found.text)
     if found is None or signature is None:
         raise refusal(recorded, "the source of its kernel is not in the dump")
-    parameters = tuple(split(signature[2]))
+    parameters = tuple(x.strip() for x in signature[2].split(","))
     types = tuple(parameter.rpartition(" ")[0].strip() for parameter in parameters)
     names = tuple(parameter.rpartition(" ")[2].lstrip("*&") for parameter in parameters)
     renamed = found.text.replace(signature[0], f'extern "C"  void  kernel({signature[2]})', 1)

@@ -9,10 +9,14 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-_OPEN, _CLOSED = "([{", ")]}"
+import tree_sitter
+
+from rewriter.locate.cpp.grammar import LANGUAGE
+
+_BEFORE = "void f() { x = call"
 _SUFFIX = re.compile(r"(?<![\w.])((?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?:LL|L|l|f|F|ULL|UL|U)\b")
 _CAST = re.compile(r"\bstatic_cast<[\w: ]+>")
 _FLOOR = re.compile(r"\bc10::div_floor_integer\(")
@@ -163,7 +167,7 @@ def elements(text: str) -> list[str] | None:
     match = _ARRAY.match(text)
     if match is None and not (text.startswith("{") and text.endswith("}")):
         return None
-    return list(split(match[1] if match else text[1:-1]))
+    return split(match[1] if match else text[1:-1])
 
 
 def view(text: str) -> tuple[str, list[str]] | None:
@@ -171,7 +175,7 @@ def view(text: str) -> tuple[str, list[str]] | None:
     match = _VIEW.search(text)
     if match is None:
         return None
-    base, *rest = split(inside(text, match.end() - 1))
+    base, *rest = arguments(text, match.end() - 1)
     return base, rest
 
 
@@ -189,44 +193,20 @@ def unwrapped(text: str) -> str:
             return text
 
 
-def inside(text: str, opening: int) -> str:
-    """The text between a bracket and the one that closes it."""
-    depth = 0
-    for position, character in _code(text, opening):
-        depth += (character in _OPEN) - (character in _CLOSED)
-        if depth == 0:
-            return text[opening + 1 : position]
-    raise UnreadError(f"{text[opening : opening + 40]} does not end")
-
-
-def split(text: str) -> Iterator[str]:
+def split(text: str) -> list[str]:
     """The parts of a list, at its own commas."""
-    depth, angles, start = 0, 0, 0
-    for position, character in _code(text, 0):
-        depth += (character in _OPEN) - (character in _CLOSED)
-        if character == "<" and re.search(r"\w$", text[:position][-1:]):
-            angles += 1
-        elif character == ">" and angles and text[position - 1] != "-":
-            angles -= 1
-        elif character == "," and not depth and not angles:
-            yield text[start:position].strip()
-            start = position + 1
-    if last := text[start:].strip():
-        yield last
+    return arguments(f"({text})", 0)
 
 
-def _code(text: str, start: int) -> Iterator[tuple[int, str]]:
-    """The characters outside of strings, with their places."""
-    quoted = escaped = False
-    for position in range(start, len(text)):
-        character = text[position]
-        if quoted:
-            quoted = escaped or character != '"'
-            escaped = character == "\\" and not escaped
-        elif character == '"':
-            quoted = True
-        else:
-            yield position, character
+def arguments(text: str, opening: int) -> list[str]:
+    """What a call is given, whose bracket opens there."""
+    data = f"{_BEFORE}{text[opening:]};".encode()
+    tree = tree_sitter.Parser(LANGUAGE).parse(data)
+    bracket = tree.root_node.descendant_for_byte_range(len(_BEFORE), len(_BEFORE) + 1)
+    call = None if bracket is None else bracket.parent
+    if call is None or call.type != "argument_list" or call.children[-1].is_missing:
+        raise UnreadError(f"{text[opening : opening + 40]} does not end")
+    return [data[x.start_byte : x.end_byte].decode() for x in call.named_children]
 
 
 def _is_enclosed(text: str) -> bool:

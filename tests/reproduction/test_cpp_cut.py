@@ -267,7 +267,7 @@ def test_numbers(text: str, value: str | None) -> None:
 
 
 def test_lists() -> None:
-    assert list(split('a, f(b, c), std::array<int, 2>{1, 2}.cbegin(), "x, y"')) == [
+    assert split('a, f(b, c), std::array<int, 2>{1, 2}.cbegin(), "x, y"') == [
         "a", "f(b, c)", "std::array<int, 2>{1, 2}.cbegin()", '"x, y"',
     ]  # fmt: skip
     assert elements("std::array<int64_t, 2>{1L, s77}.cbegin()") == ["1L", "s77"]

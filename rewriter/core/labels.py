@@ -4,7 +4,8 @@ if several print into one stream."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import PurePath
 
 _LONG = 14  # characters of a name that a table or a command shows
@@ -29,43 +30,35 @@ def labels(wrappers: Sequence[tuple[str, str]]) -> list[str]:
     graphs: dict[str, list[str]] = {}
     for graph, name in wrappers:
         graphs.setdefault(graph, []).append(name)
-    own_names = {graph: _Parts(names, _own) for graph, names in graphs.items()}
-    folders = _Parts([name for _, name in wrappers], _folder)
+    stems = {graph: Counter(map(_own, set(names))) for graph, names in graphs.items()}
+    short = {graph: _shortened(counts) for graph, counts in stems.items()}
+    folders = _shortened({_folder(name) for _, name in wrappers})
     result = []
     for graph, name in wrappers:
-        parts = own_names[graph]
-        if parts.is_alone(name):
+        own, folder = _own(name), _folder(name)
+        if len(set(graphs[graph])) == 1:
             result.append(graph)
-            continue
-        own = _own(name)
-        if parts.others(name, own):  # files with the same name, in different directories
-            own, parts = _folder(name) or own, folders
-        length = _SHORT
-        while length < len(own) and parts.others(name, own[:length], length):
-            length += 1
-        result.append(f"{graph} {_printable(own[:length])}")
+        elif stems[graph][own] > 1 and folder:  # the same name, in different directories
+            result.append(f"{graph} {folders[folder]}")
+        else:
+            result.append(f"{graph} {short[graph][own]}")
     return result
 
 
-class _Parts:
-    """One part of each of several names, compared by its beginning."""
+def _shortened(texts: Iterable[str]) -> dict[str, str]:
+    """The beginning of each text, as long as it takes to tell it from the others."""
+    ordered = sorted(texts)
+    shared = [_shared(*pair) for pair in pairwise(ordered)]
+    lengths = map(max, zip([0, *shared], [*shared, 0], strict=True))
+    return {
+        text: _printable(text[: max(_SHORT, length + 1)])
+        for text, length in zip(ordered, lengths, strict=True)
+    }
 
-    def __init__(self, names: Sequence[str], part: Callable[[str], str]) -> None:
-        self._part = part
-        self._names = Counter(names)
-        self._parts = [part(name) for name in names]
-        self._beginnings: dict[int | None, Counter[str]] = {}
 
-    def is_alone(self, name: str) -> bool:
-        """Whether there is no other name."""
-        return self._names[name] == len(self._parts)
-
-    def others(self, name: str, text: str, length: int | None = None) -> bool:
-        """Whether the part of another name is `text`, or has the same first `length` characters."""
-        if length not in self._beginnings:
-            self._beginnings[length] = Counter(part[:length] for part in self._parts)
-        mine = self._names[name] if self._part(name)[:length] == text else 0
-        return self._beginnings[length][text] > mine
+def _shared(a: str, b: str) -> int:
+    """How many characters two texts begin with."""
+    return next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), len(a))
 
 
 def _folder(name: str) -> str:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 
+from msgspec import UNSET, structs
+
 from rewriter.core.align import Keys
 from rewriter.core.documents import Count
 from rewriter.core.printed import printed
@@ -20,7 +22,7 @@ from rewriter.core.types import Role
 from rewriter.dump.documents import LaunchRow
 from rewriter.dump.names import SourceLine
 from rewriter.dump.reading import RunDump, RunStep, label
-from rewriter.dump.rows import EventRow, TensorRow, ValueRow, as_read, renamed
+from rewriter.dump.rows import EventRow, TensorRow, ValueRow, renamed
 from rewriter.locate.names import canonical, launch_keys
 
 OUTPUTS = "outputs"
@@ -267,8 +269,16 @@ class Flow:
             if row is not None:
                 # If several launches wrote parts of the memory, each part has its own row.
                 part = name if len(origins) == 1 else f"{name}[{row.arg}]"
-                yield as_read(
-                    row, node.step.launch, node.step.iteration, node.step.kernel, part, role
+                launch, iteration = node.step.which
+                yield structs.replace(
+                    row,
+                    launch=UNSET if launch is None else launch,
+                    phase="before",
+                    kernel=node.step.kernel,
+                    iteration=iteration or UNSET,
+                    arg=part,
+                    role=role,
+                    unexpected="",
                 )
 
 
@@ -307,9 +317,8 @@ class _Tracer:
         # By scope and name of a buffer: its last writers, and the names that these used, since
         # parts of a buffer may have their own names and writers.
         self._memory: dict[tuple[str, str], dict[str, ValueOrigin]] = {}
-        self._by_name: dict[
-            str, dict[str, ValueOrigin]
-        ] = {}  # the same for the most recent scope, whichever that was
+        # The same for the most recent scope, whichever that was.
+        self._by_name: dict[str, dict[str, ValueOrigin]] = {}
         self._inputs: dict[str, ValueOrigin] = {}
         self._by_value: dict[Hashable, ValueOrigin] = {}
         self._values: dict[ValueOrigin, Hashable] = {}

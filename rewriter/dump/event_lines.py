@@ -1,16 +1,19 @@
-"""Reads the lines of `events.jsonl`, also while a program writes them."""
+"""Reads the lines of `events.jsonl` and `memory.jsonl`, also while a program writes them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from rewriter.core import json_text, limits
 from rewriter.core.errors import RewriterError
+from rewriter.core.types import Json
 from rewriter.dump.document_files import corrupt
-from rewriter.dump.rows import EventRow, SchemaError, read_row
+from rewriter.dump.rows import SchemaError
+
+_T = TypeVar("_T")
 
 
 def open_events(path: Path) -> BinaryIO:
@@ -27,7 +30,7 @@ def open_events(path: Path) -> BinaryIO:
         ) from error
 
 
-def rows(path: Path) -> Iterator[tuple[int, EventRow]]:
+def rows(path: Path, read: Callable[[Json], _T]) -> Iterator[tuple[int, _T]]:
     """Yield every row and its size in bytes; a last row that a crash cut off is left out."""
     bound = limits.JSON_LINE_BYTES
     with open_events(path) as file:
@@ -37,7 +40,7 @@ def rows(path: Path) -> Iterator[tuple[int, EventRow]]:
             if not line.endswith(b"\n"):
                 return
             try:
-                yield len(line), read_row(json_text.parse_object(line))
+                yield len(line), read(json_text.parse_object(line))
             except json_text.JsonError as error:
                 raise corrupt(path, f"line {number} is no JSON object: {error}") from error
             except SchemaError as error:

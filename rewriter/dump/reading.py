@@ -227,7 +227,7 @@ class RunDump:
 
     def events(self) -> Iterator[EventRow]:
         """Yield every row of any step, in the order of the file."""
-        return (row for _, row in event_lines.rows(self.path / EVENTS))
+        return (row for _, row in event_lines.rows(self.path / EVENTS, read_row))
 
     def times(self) -> Iterator[TimeRow]:
         """Yield the duration of each launch."""
@@ -246,19 +246,9 @@ class RunDump:
     def memory(self) -> tuple[MemoryRow | CoverageRow, ...]:
         """The rows of the memory probes; empty if there were none."""
         path = self.path / MEMORY
-        rows: list[MemoryRow | CoverageRow] = []
-        try:
-            lines = path.read_bytes().splitlines(keepends=True)
-        except FileNotFoundError:
+        if not path.exists():
             return ()
-        for number, line in enumerate(lines, 1):
-            if not line.endswith(b"\n"):
-                break
-            try:
-                rows.append(read_memory_row(json_text.parse_object(line)))
-            except (json_text.JsonError, SchemaError) as error:
-                raise corrupt(path, f"line {number}: {error}") from error
-        return tuple(rows)
+        return tuple(row for _, row in event_lines.rows(path, read_memory_row))
 
     @cached_property
     def saves(self) -> bool:
@@ -289,7 +279,7 @@ class RunDump:
         current: tuple[int | None, int, str] | None = None
         rows: list[EventRow] = []
         try:
-            for size, row in event_lines.rows(self.path / EVENTS):
+            for size, row in event_lines.rows(self.path / EVENTS, read_row):
                 if not isinstance(row, TimeRow):
                     if (which := (*row.which, row.kernel)) != current:
                         if current is not None:
@@ -391,12 +381,7 @@ def open_dump(path: str | Path) -> Dump:
     """
     path = of_diagnosis(Path(path))
     if not path.is_dir():
-        raise RewriterError(
-            "not-a-dump",
-            f"{path} is no dump: {'it is a file' if path.exists() else 'no such directory'}",
-            hint="Expected the directory that `rewriter run FILE --probe save` or an instrumented "
-            "program with REWRITER_DUMP wrote.",
-        )
+        raise _no_dump(path, "it is a file" if path.exists() else "no such directory")
     reading = hold(path)
     tables = RunTables()
     opened = (_open_run(events, tables) for events in _run_files(recorded.with_runs(path)))
@@ -404,13 +389,17 @@ def open_dump(path: str | Path) -> Dump:
     if not runs:
         if (ring := recorded.unreadable_ring(path)) is not None:
             raise corrupt(ring, "it is not all there, or of another version")
-        raise RewriterError(
-            "not-a-dump",
-            f"{path} is no dump: no {EVENTS} in it or below",
-            hint="Expected the directory that `rewriter run FILE --probe save` or an instrumented "
-            "program with REWRITER_DUMP wrote.",
-        )
+        raise _no_dump(path, f"no {EVENTS} in it or below")
     return Dump(path, read_manifest(path), tuple(_counted(runs)), reading)
+
+
+def _no_dump(path: Path, why: str) -> RewriterError:
+    return RewriterError(
+        "not-a-dump",
+        f"{path} is no dump: {why}",
+        hint="Expected the directory that `rewriter run FILE --probe save` or an instrumented "
+        "program with REWRITER_DUMP wrote.",
+    )
 
 
 def _counted(runs: Sequence[RunDump]) -> Iterator[RunDump]:

@@ -334,22 +334,6 @@ def renamed(row: TensorRow, name: str) -> TensorRow:
     return structs.replace(row, arg=name)
 
 
-def as_read(
-    row: TensorRow, launch: int | None, iteration: int, kernel: str, name: str, role: Role
-) -> TensorRow:
-    """The same value as a launch read it, under the launch's name for it."""
-    return structs.replace(
-        row,
-        launch=UNSET if launch is None else launch,
-        phase="before",
-        kernel=kernel,
-        iteration=iteration or UNSET,
-        arg=name,
-        role=role,
-        unexpected="",
-    )
-
-
 def number(value: Statistic | UnsetType) -> int | float | None:
     """A statistic as a number, also if it is infinite or NaN; `None` if there is none, or for an
     integer that is too large for any type of tensor.

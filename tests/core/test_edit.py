@@ -31,14 +31,6 @@ def test_a_plain_file_comes_back_as_it_is() -> None:
     assert edit.strip(data) == (data, [1, 2, 3, 4, 5], True)
 
 
-def test_a_tag_is_never_in_the_file() -> None:
-    data = b"nothing"
-    for _ in range(5):
-        tag = markers.draw_tag(data)
-        assert tag.encode() not in data
-        data += b"  # rewriter:" + tag.encode() + b"\n"
-
-
 # --- Blocks -------------------------------------------------------------------------------------
 
 BEGIN, END = b"// rewriter:0123abcd begin\n", b"// rewriter:0123abcd end\n"

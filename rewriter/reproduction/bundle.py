@@ -26,7 +26,6 @@ from rewriter.dump.reading import RunDump, open_dump
 from rewriter.execution.dumped_wrappers import plain_wrapper_of
 from rewriter.reproduction import reproduce
 from rewriter.reproduction.anonymous import Anonymous
-from rewriter.reproduction.cutting import cut_out
 from rewriter.reproduction.drawn import drawn
 from rewriter.reproduction.recorded import recorded_launch
 from rewriter.reproduction.script import SCRIPT
@@ -130,7 +129,9 @@ def _repro(dump: Path, run: RunDump, finding: Finding, weights: bool) -> dict[st
             written = {x: replace(tensor, file=None) for x, tensor in recorded.written.items()}
             recorded = replace(recorded, given=given, written=written)
         notes = () if weights else ("Its values are drawn at random, in the recorded ranges.",)
-        made = reproduce.write(recorded, cut_out(recorded), Path(name, _REPRO), notes=notes)
+        made = reproduce.write(
+            recorded, reproduce.cut_out(recorded), Path(name, _REPRO), notes=notes
+        )
         return {f"{_REPRO}/{x}": (made.directory / x).read_bytes() for x in made.files}
 
 

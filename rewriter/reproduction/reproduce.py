@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rewriter.core.errors import RewriterError
 from rewriter.core.transaction import Transaction
-from rewriter.reproduction.cutting import cut_out
+from rewriter.reproduction import cpp_cut, python_cut
 from rewriter.reproduction.recorded import recorded_launch
 from rewriter.reproduction.refusal import not_saved
 from rewriter.reproduction.script import README, SCRIPT, readme, script
@@ -68,6 +68,16 @@ def reproduce(
             hint="Name another directory with -o, or pass --overwrite.",
         )
     return write(recorded, cut, target, imports=imports, libraries=loaded)
+
+
+def cut_out(recorded: Recorded) -> Cut:
+    """One launch as Python that runs it and nothing else of its wrapper, in either language.
+
+    Nothing of the dump is executed. Raises `RewriterError` (`cannot-reproduce`) where the launch
+    cannot stand alone, with the reason.
+    """
+    is_cpp = recorded.wrapper.language == "cpp"
+    return cpp_cut.cut(recorded) if is_cpp else python_cut.cut(recorded)
 
 
 def write(

@@ -16,7 +16,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.locate.types import Launch
 from rewriter.reproduction import schemas
 from rewriter.reproduction.cpp_text import CppNames, UnreadError, elements, split, unwrapped
-from rewriter.reproduction.cutting import cut_out
+from rewriter.reproduction.reproduce import cut_out
 from rewriter.reproduction.types import Recorded, Tensor
 
 ARTIFACTS = Path(__file__).parents[2] / "fixtures/artifacts/cpu-torch2.13"

@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rewriter.core.dtypes import is_floating
-from rewriter.reproduction.cutting import cut_out
 from rewriter.reproduction.drawn import drawn
 from rewriter.reproduction.recorded import recorded_launch
 from rewriter.reproduction.refusal import not_saved, refusal
-from rewriter.reproduction.reproduce import write
+from rewriter.reproduction.reproduce import cut_out, write
 from rewriter.reproduction.types import Recorded, Tensor
 from rewriter.reproduction.under.running import run_under
 from rewriter.reproduction.under.types import UnderResult

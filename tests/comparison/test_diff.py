@@ -416,14 +416,6 @@ def test_two_kinds_are_refused(a: str, b: str, capsys: Capture) -> None:
     assert "error[different-kinds]" in capsys.readouterr().err
 
 
-def test_what_is_no_wrapper_is_refused(tmp_path: Path, capsys: Capture) -> None:
-    path = tmp_path / "notes.py"
-    path.write_text("import torch\n")
-    for words in ((path, get(MLP).path), (get(MLP).path, path), (path, path)):
-        assert main(["diff", *map(str, words)]) == BAD_INPUT
-        assert "error[not-a-wrapper]" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("name", [MLP, AOTI, "cpu-torch2.13/mlp cpp_wrapper"])
 def test_torch_is_not_imported(name: str, tmp_path: Path) -> None:
     fixture = get(name)

@@ -31,15 +31,9 @@ def _write(dump: Path, means: list[list[float]], **fields: Any) -> Path:
     for rank, calls in enumerate(means):
         for run, mean in enumerate(calls):
             given = _value("primals_1", "in", 1.0, rank)
-            launches = [
-                launch(0, "k_0", [given], [_value("a", "out", 2.0, rank)]),
-                launch(
-                    1,
-                    "k_1",
-                    [_value("a", "in", 2.0, rank)],
-                    [_value("b", "out", mean, rank, **fields)],
-                ),
-            ]
+            read, made = _value("a", "in", 2.0, rank), _value("b", "out", mean, rank, **fields)
+            first = launch(0, "k_0", [given], [{**read, "role": "out"}])
+            launches = [first, launch(1, "k_1", [read], [made])]
             dumps.write(dump, launches, inputs=[{**given, "role": "in"}], rank=rank, run=run)
     manifest = dump / "manifest.json"
     known = '{"format": "rewriter.dump", "fingerprint": {"name": "test", "version": 1}}'
@@ -70,44 +64,33 @@ def _edit(dump: Path, rank: int, old: str, new: str) -> None:
     path = dump / f"rank{rank}" / "run0" / "events.jsonl"
     text = path.read_text(encoding="utf-8")
     assert old in text
-    path.write_text(text.replace(old, new), encoding="utf-8")
+    path.write_text(text.replace(old, new) if old else text, encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "means",
-    [
-        pytest.param([[3.0, 4.0]] * 5, id="equal"),
-        pytest.param([[3.0, 4.0], [3.0, 4.0], [3.0, 9.0], [3.0, 4.0], [3.0, 9.0]], id="two-odd"),
-        pytest.param([[3.0, 4.0], [5.0, 6.0], [7.0, 8.0], [9.0, 10.0]], id="each-its-own"),
-        pytest.param([[9.0], [3.0], [3.0], [3.0 + 1e-9], [3.0]], id="the-first-is-odd"),
-        pytest.param([[3.0], [2.0], [3.0], [2.0]], id="equal-to-another-launch"),
-    ],
-)
+SAME = [[3.0]] * 4
+# The values of the calls of each rank, and what is replaced in the events of rank 1.
+CASES: dict[str, tuple[list[list[float]], str, str]] = {
+    "equal": ([[3.0, 4.0]] * 5, "", ""),
+    "two odd": ([[3.0, 4.0], [3.0, 4.0], [3.0, 9.0], [3.0, 4.0], [3.0, 9.0]], "", ""),
+    "each its own": ([[3.0, 4.0], [5.0, 6.0], [7.0, 8.0], [9.0, 10.0]], "", ""),
+    "the first is odd": ([[9.0], [3.0], [3.0], [3.0 + 1e-9], [3.0]], "", ""),
+    "equal to another launch": ([[3.0], [2.0], [3.0], [2.0]], "", ""),
+    "NaN": (SAME, '"nan": 0', '"nan": 7'),
+    "not finite": (SAME, '"std": 0.5', '"std": "nan"'),
+    "no statistic": (SAME, '"std": 0.5', '"std": null'),
+    "another device": (SAME, '"cuda:1"', '"cpu"'),
+    "another kernel": (SAME, '"k_1"', '"k_2"'),
+    "another shape": (SAME, "[4, 8]", "[8, 4]"),
+    "not measured": (SAME, '"numel": 32, ', ""),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_shared_comparisons_come_to_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, means: list[list[float]]
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    means, old, new = CASES[case]
     dump = _write(tmp_path / "dump", means)
-    shared = _shown(dump)
-    monkeypatch.setattr(likeness.Reference, "find", lambda *_: None)
-    assert _shown(dump) == shared
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        pytest.param('"nan": 0', '"nan": 7', id="nan"),
-        pytest.param('"std": 0.5', '"std": "nan"', id="not-finite"),
-        pytest.param('"std": 0.5', '"std": null', id="no-statistic"),
-        pytest.param('"cuda:1"', '"cpu"', id="another-device"),
-        pytest.param('"k_1"', '"k_2"', id="another-kernel"),
-        pytest.param("[4, 8]", "[8, 4]", id="another-shape"),
-        pytest.param('"numel": 32, ', "", id="not-measured"),
-    ],
-)
-def test_a_rank_that_is_unlike_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str
-) -> None:
-    dump = _write(tmp_path / "dump", [[3.0]] * 4)
     _edit(dump, 1, old, new)
     shared = _shown(dump)
     monkeypatch.setattr(likeness.Reference, "find", lambda *_: None)

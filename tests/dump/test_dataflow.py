@@ -10,7 +10,7 @@ import dumps
 from dumps import value
 from rewriter.dump.dataflow import Flow, reads, results, tensors
 from rewriter.dump.reading import open_dump
-from rewriter.dump.summary import summarise
+from rewriter.dump.summary import DumpSummary, summarise
 
 X = value("x", mean=3.0)
 
@@ -102,3 +102,22 @@ def test_an_infinity_that_was_computed_is_told_from_a_mask(tmp_path: Path) -> No
     indices = value("x", dtype="int64")
     found = summarise(dumps.write(tmp_path / "b", [mask, computed], inputs=[indices])).findings
     assert found == ()
+
+
+def test_calls_launches_and_the_first_of_each_kind(tmp_path: Path) -> None:
+    assert summarise(tmp_path) == DumpSummary()
+    plain = [dumps.launch(0, "k", [X], [value("buf0", "out")]), launch(1, value("buf1", "out"))]
+    dumps.write(tmp_path, plain, artifact="a.py")
+    # The tenth call comes after the second, and NaN where it was before is not the first.
+    dumps.write(tmp_path, [launch(0, value("buf0", "out", nan=9))], run=10, artifact="a.py")
+    # What is made of no number is a mask.
+    mask, given = launch(2, value("buf2", "out", inf=1)), value("x")
+    made = dumps.launch(3, "k", [given], [value("buf3", "out", inf=2)])
+    nan = launch(4, value("buf4", "out", nan=1))
+    dumps.write(tmp_path, [mask, made, nan], run=2, artifact="b.py")
+    seen = summarise(tmp_path)
+    assert (seen.calls, seen.launches) == ({"a.py": 2, "b.py": 1}, 2 + 1 + 3)
+    assert [(x.kind, x.artifact, x.run, x.row.launch) for x in seen.findings] == [
+        ("nan", "b.py", "rank0/run2", 4),
+        ("inf", "b.py", "rank0/run2", 3),
+    ]

@@ -318,10 +318,8 @@ def test_fingerprints(
     fields: dumps.Row, named: dumps.Row | None, probe: str, state: str, basis: str, tmp_path: Path
 ) -> None:
     for name, row, of in (("a", {"fingerprint": "0" * 32}, NH128), ("b", fields, named)):
-        made = dumps.write(tmp_path / name, one(**row))
-        manifest = json.loads((made / "manifest.json").read_text())
-        manifest |= {"probes": [probe], **({"fingerprint": of} if of else {})}
-        (made / "manifest.json").write_text(json.dumps(manifest))
+        manifest = {"fingerprint": of} if of else {}
+        dumps.write(tmp_path / name, one(**row), probes=[probe], **manifest)
     (result,) = compare(tmp_path / "a", tmp_path / "b").launches[0].results
     assert (result.state, result.basis) == (state, basis or "statistics")
 
@@ -345,7 +343,7 @@ def test_what_a_call_returned_is_no_fault_of_the_next_one(
 ) -> None:
     """A forward pass leaves values for its backward pass."""
     for name, made, given in (("a", 2.0, 2.0), ("b", 3.0, saved)):
-        with_outputs(dumps.write(tmp_path / name, chain(1, made), artifact="f.py"), "buf1")
+        dumps.write(tmp_path / name, chain(1, made), artifact="f.py", outputs=["buf1"])
         inputs = [value("saved", mean=given)]
         reads = [launch(0, "backward_0", inputs, [value("buf0", "out", given)])]
         dumps.write(tmp_path / name, reads, inputs=inputs, run=1, artifact="b.py")
@@ -506,19 +504,12 @@ def test_a_file_with_other_elements_than_its_row_says(saved: Callable[..., Path]
     assert error.value.slug == "corrupt-dump"
 
 
-def with_outputs(made: Path, *names: str) -> Path:
-    run = json.loads((made / "rank0/run0/run.json").read_text())
-    run["outputs"] = {"Runner.call": list(names)}
-    (made / "rank0/run0/run.json").write_text(json.dumps(run))
-    return made
-
-
 def test_outputs_of_one_position_are_compared(tmp_path: Path) -> None:
     """What A was not to record is left out, whatever follows it."""
     first = launch(0, "k0", [X], [value("buf0", "out", 2.0)])
     second = launch(1, "k1", [X], [value("buf1", "out", 3.0)])
-    a = with_outputs(dumps.write(tmp_path / "a", [second]), "buf0", "buf1")
-    b = with_outputs(dumps.write(tmp_path / "b", [first, second]), "buf0", "buf1")
+    a = dumps.write(tmp_path / "a", [second], outputs=["buf0", "buf1"])
+    b = dumps.write(tmp_path / "b", [first, second], outputs=["buf0", "buf1"])
     comparison = compare(a, b)
     assert comparison.equal
     assert [x.name for x in comparison.launches[-1].reads] == ["1: buf1"]
@@ -545,7 +536,7 @@ def test_outputs_that_are_not_compared_are_named(
     a: list[str], b: list[str], said: tuple[str, ...], tmp_path: Path
 ) -> None:
     made = [
-        with_outputs(dumps.write(tmp_path / name, chain(1, 2), inputs=[X]), *names)
+        dumps.write(tmp_path / name, chain(1, 2), inputs=[X], outputs=names)
         for name, names in (("a", a), ("b", b))
     ]
     assert compare(*made).launches[-1].reasons == said
@@ -650,8 +641,8 @@ def test_json_of_saved_tensors_fits_its_schema(tmp_path: Path, capsys: Capture) 
 def test_progress_comes_to_its_total(tmp_path: Path) -> None:
     """The inputs, the outputs and what B has alone are none of the launches of A."""
     inputs = [X]
-    a = with_outputs(dumps.write(tmp_path / "a", chain(1, 2), inputs=inputs), "buf1")
-    b = with_outputs(dumps.write(tmp_path / "b", chain(1, 2, 3), inputs=inputs), "buf1")
+    a = dumps.write(tmp_path / "a", chain(1, 2), inputs=inputs, outputs=["buf1"])
+    b = dumps.write(tmp_path / "b", chain(1, 2, 3), inputs=inputs, outputs=["buf1"])
     said: list[tuple[int, int]] = []
     compare(a, b, progress=lambda done, total: said.append((done, total)))
     assert said == [(1, 2), (2, 2)]
@@ -661,7 +652,7 @@ def test_outputs_are_counted_where_launches_have_no_counterpart(
     tmp_path: Path, capsys: Capture
 ) -> None:
     a, b, c = (
-        str(with_outputs(dumps.write(tmp_path / name, chain(*means)), "buf1"))
+        str(dumps.write(tmp_path / name, chain(*means), outputs=["buf1"]))
         for name, means in (("a", (1, 2)), ("b", (1, 2, 3)), ("c", (1, 2)))
     )
     assert cli.main(["compare", a, b]) == 0

@@ -34,10 +34,8 @@ def _write(dump: Path, means: list[list[float]], **fields: Any) -> Path:
             read, made = _value("a", "in", 2.0, rank), _value("b", "out", mean, rank, **fields)
             first = launch(0, "k_0", [given], [{**read, "role": "out"}])
             launches = [first, launch(1, "k_1", [read], [made])]
-            dumps.write(dump, launches, inputs=[{**given, "role": "in"}], rank=rank, run=run)
-    manifest = dump / "manifest.json"
-    known = '{"format": "rewriter.dump", "fingerprint": {"name": "test", "version": 1}}'
-    manifest.write_text(known, encoding="utf-8")
+            known = {"name": "test", "version": 1}
+            dumps.write(dump, launches, inputs=[given], rank=rank, run=run, fingerprint=known)
     return dump
 
 

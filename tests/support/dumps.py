@@ -95,14 +95,17 @@ def write(
     run: int = 0,
     artifact: str = "output_code.py",
     pid: int = 1,
+    outputs: Sequence[str] | None = None,
+    **manifest: Any,
 ) -> Path:
-    """Add one call of a wrapper to a dump."""
+    """Add one call of a wrapper to a dump; `manifest` are further facts of the dump."""
     path = dump / f"rank{rank}" / f"run{run}"
     path.mkdir(parents=True)
-    manifest = {"format": "rewriter.dump", "version": 1, "artifact": artifact, "torch": "2.13.0"}
-    (dump / "manifest.json").write_text(json.dumps(manifest))
+    about = {"format": "rewriter.dump", "version": 1, "artifact": artifact, "torch": "2.13.0"}
+    (dump / "manifest.json").write_text(json.dumps(about | manifest))
     table = {row["launch"]: row for row, _ in launches}
-    facts = {"format": "rewriter.run", "version": 1, "artifact": artifact, "pid": pid}
+    facts: Row = {"format": "rewriter.run", "version": 1, "artifact": artifact, "pid": pid}
+    facts |= {} if outputs is None else {"outputs": {"Runner.call": outputs}}
     (path / "run.json").write_text(json.dumps({**facts, "launches": list(table.values())}))
     rows = [{"phase": "inputs", **row} for row in inputs]
     rows += [row for _, found in launches for row in found]

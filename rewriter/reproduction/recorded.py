@@ -10,8 +10,10 @@ from msgspec import UNSET
 from rewriter.artifact.recognise import read
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
+from rewriter.core.text import some
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import Flow, FlowNode
+from rewriter.dump.document_files import corrupt
 from rewriter.dump.reading import RunDump, RunStep, label, open_dump
 from rewriter.dump.rows import ScalarRow, TensorRow, finite
 from rewriter.dump.saved import is_file_of
@@ -40,23 +42,21 @@ def recorded_launch(
     dump = open_dump(path)
     runs = [one for one in dump.runs if run in (None, one.name)]
     if not runs:
-        names = ", ".join(one.name for one in dump.runs[:_LISTED])
+        names = some([one.name for one in dump.runs], _LISTED)
         raise RewriterError(
-            "not-a-dump",
-            f"{path}: holds no call {run}",
-            hint=f"Its calls: {names}{', …' if len(dump.runs) > _LISTED else ''}.",
+            "not-a-dump", f"{path}: holds no call {run}", hint=f"Its calls: {names}."
         )
     for one in runs:
-        if any((x.launch, x.iteration) == (index, iteration) for x in one.steps):
+        if one.step(index, iteration) is not None:
             return _of_run(one, index, iteration, needs_values=needs_values)
     kernels = {
         step.launch: step.kernel for dump in runs for step in dump.steps if step.launch is not None
     }
-    known = ", ".join(f"#{index} {kernel}" for index, kernel in sorted(kernels.items())[:_LISTED])
+    known = some([f"#{index} {kernel}" for index, kernel in sorted(kernels.items())], _LISTED)
     raise RewriterError(
         "no-such-launch",
         f"{path}: no call recorded launch {label(index, iteration)}",
-        hint=f"Recorded: {known or 'none'}{', …' if len(kernels) > _LISTED else ''}.",
+        hint=f"Recorded: {known or 'none'}.",
     )
 
 
@@ -64,13 +64,9 @@ def _of_run(run: RunDump, index: int, iteration: int, *, needs_values: bool) -> 
     wrapper = plain_wrapper_of(run)
     launch = next((x for x in wrapper.launches if x.index == index), None)
     if launch is None:
-        raise RewriterError(
-            "corrupt-dump",
-            f"{wrapper.path}: has no launch #{index}, which {run.name} recorded",
-            hint="Copy the dump again, or run the program once more.",
-        )
+        raise corrupt(wrapper.path, f"it has no launch #{index}, which {run.name} recorded")
     flow = Flow(run)
-    node = next(x for x in flow.nodes if (x.step.launch, x.step.iteration) == (index, iteration))
+    node = next(x for x in flow.nodes if x.step.which == (index, iteration))
     written = {
         row.arg: _tensor(run, row) for row in dataflow.tensors(dataflow.results(flow.rows(node)))
     }

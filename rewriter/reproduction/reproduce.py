@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rewriter.core import files
 from rewriter.core.errors import RewriterError
 from rewriter.core.transaction import Transaction
 from rewriter.reproduction import cpp_cut, python_cut
@@ -127,12 +128,7 @@ def _libraries(paths: Sequence[str | Path]) -> dict[str, Path]:
     """By their names in the directory: the libraries."""
     found: dict[str, Path] = {}
     for path in map(Path, paths):
-        if not path.is_file():
-            raise RewriterError(
-                "unreadable",
-                f"cannot read {path}: no such file",
-                hint="--library takes a shared library that registers operators.",
-            )
+        files.require_file(path, hint="--library takes a shared library that registers operators.")
         found[f"library_{len(found)}_{_plain(path.stem)}.so"] = path
     return found
 

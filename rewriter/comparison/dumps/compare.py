@@ -37,6 +37,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.text import some
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import OUTPUTS, Flow, FlowNode
+from rewriter.dump.document_files import corrupt
 from rewriter.dump.names import KEPT
 from rewriter.dump.reading import Dump, RunDump, open_dump
 from rewriter.dump.rows import TensorRow, ValueRow
@@ -230,12 +231,8 @@ def _measured(both: _Both, launches: Iterable[LaunchComparison]) -> Iterator[Met
     files = ((both.a.path / x.file, both.b.path / y.file, allowed) for x, y, allowed in saved)
     for (row, *_), metrics in zip(saved, compare_many(files), strict=True):
         if metrics.numel != row.size:
-            raise RewriterError(
-                "corrupt-dump",
-                f"{both.a.path / row.file} holds {metrics.numel} elements, the events say "
-                f"{list(row.shape)}",
-                hint="Copy the dump again, or run the program once more.",
-            )
+            problem = f"it holds {metrics.numel} elements, the events say {list(row.shape)}"
+            raise corrupt(both.a.path / row.file, problem)
         yield metrics
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rewriter.comparison.dumps import precision, values
 from rewriter.comparison.dumps.types import DIFFERS, Comparison, Outcome, Tolerance
 from rewriter.core.documents import Count
-from rewriter.core.text import counted
+from rewriter.core.text import counted, some
 
 _CUT = 4  # calls named in a sentence
 
@@ -125,5 +125,4 @@ def limits(comparison: Comparison) -> Iterator[str]:
     if counts.by_hash:
         yield f"{counted(counts.by_hash, 'value')} compared {values.BY_HASH}"
     if cut := comparison.cut:
-        more = f" and of {len(cut) - _CUT} more" if len(cut) > _CUT else ""
-        yield f"the record of {', '.join(cut[:_CUT])}{more} is cut short: what followed is lost"
+        yield f"the record of {some(cut, _CUT)} is cut short: what followed is lost"

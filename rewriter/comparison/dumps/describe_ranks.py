@@ -92,8 +92,7 @@ def line(replica: Replica, verdict: str | None = None) -> str:
     if not replica.first and (other := _other_kernels(replica.comparison)):
         parts.append(other)
     if fewer := [name[2:] for name in replica.comparison.unpaired]:
-        others = " and others" if len(fewer) > _NAMED else ""
-        parts.append(f"{', '.join(fewer[:_NAMED])}{others} has no counterpart")
+        parts.append(f"{some(fewer, _NAMED)} has no counterpart")
     return f"rank {replica.rank}: {'; '.join(parts)}"
 
 

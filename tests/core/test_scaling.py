@@ -10,7 +10,7 @@ import gc
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, AnyStr
 
 import pytest
 
@@ -19,9 +19,10 @@ from rewriter.artifact import graph_kind, posted
 from rewriter.artifact.kernel_sources import find_kernels
 from rewriter.artifact.package import model
 from rewriter.artifact.trace import page
+from rewriter.artifact.types import Wrapper
 from rewriter.comparison.artifacts import accounting
 from rewriter.comparison.artifacts.buffer_facts import read_buffer_facts
-from rewriter.core import json_text, markers, pickle_values
+from rewriter.core import edit, json_text, markers, pickle_values
 from rewriter.core.source import Source
 from rewriter.instrumentation.rebuild import recipe
 from rewriter.locate import kernels, languages, provenance
@@ -53,12 +54,6 @@ def _outline(data: bytes) -> object:
     return found.bodies, found.header, found.cpp_kernels, found.launchers, found.triton_sources
 
 
-def _kernels(data: bytes) -> object:
-    from rewriter.artifact.types import Wrapper
-
-    return find_kernels(Wrapper("wrapper.cpp", data, "cpp", Path("wrapper.cpp")))
-
-
 def _page(data: bytes) -> object:
     path = Path("0_0_0/inductor_output_code_a_1.html")
     return page.read(path, b"<pre>" + data + b"</pre>")
@@ -69,11 +64,7 @@ def _behind(text: bytes) -> Callable[[int], bytes]:
     return lambda size: AOTI + b"\n" + text * (size // len(text))
 
 
-def _times(text: bytes) -> Callable[[int], bytes]:
-    return lambda size: text * (size // len(text))
-
-
-def _text(text: str) -> Callable[[int], str]:
+def _times(text: AnyStr) -> Callable[[int], AnyStr]:
     return lambda size: text * (size // len(text))
 
 
@@ -116,12 +107,6 @@ def _names(text: str) -> object:
     return attribute(launches, EntryPoint("call", 0, b"", ("v",)), graph), uses
 
 
-def _strip(data: bytes) -> object:
-    from rewriter.core import edit
-
-    return edit.strip(data)
-
-
 def _refused(data: bytes) -> None:
     with pytest.raises(json_text.JsonError):
         json_text.parse(data)
@@ -137,7 +122,7 @@ CASES: dict[str, tuple[Callable[[Any], object], Callable[[int], Any], int]] = {
         200_000,
     ),
     "many commands": (
-        lambda text: model.recorded(text, "Compile"), _text("// Compile cmd\n// g++ x\n"), 100_000
+        lambda text: model.recorded(text, "Compile"), _times("// Compile cmd\n// g++ x\n"), 100_000
     ),
     "definitions without end": (_outline, _behind(b"void run_impl( a b\n"), 8_000),
     "definitions with comments": (_outline, _behind(b"void run_impl( // a\n// b\n"), 8_000),
@@ -154,7 +139,10 @@ CASES: dict[str, tuple[Callable[[Any], object], Callable[[int], Any], int]] = {
     "Triton strings": (_outline, _behind(b"async_compile.triton('a','''"), 8_000),
     "spaces above the includes": (_outline, lambda n: b" " * n + b"\n" + AOTI, 100_000),
     "kernels without end": (defined, _times(b'extern "C" void kernel(a) {\n'), 200_000),
-    "owners without end": (_kernels, _times(b"void call_a( "), 100_000),
+    "owners without end": (
+        lambda data: find_kernels(Wrapper("wrapper.cpp", data, "cpp", Path("wrapper.cpp"))),
+        _times(b"void call_a( "), 100_000,
+    ),
     "a graph": (_names, _graph, 400_000),
     "views of views": (
         _names,
@@ -163,11 +151,11 @@ CASES: dict[str, tuple[Callable[[Any], object], Callable[[int], Any], int]] = {
     ),
     "graphs in a graph": (
         subgraphs,
-        _text("class a(torch.nn.Module):\n    def forward(self, "),
+        _times("class a(torch.nn.Module):\n    def forward(self, "),
         400_000,
     ),
-    "empty lines of a trace": (innermost, _text("\n"), 50_000),
-    "frames of a trace": (innermost, _text('  File "a", line 1, in f'), 400_000),
+    "empty lines of a trace": (innermost, _times("\n"), 50_000),
+    "frames of a trace": (innermost, _times('  File "a", line 1, in f'), 400_000),
     "a pickle": (_pickle, lambda n: b"\x80\x04" + b"](" * (n // 2), 400_000),
     "a condition": (
         lambda text: read_guards(text, ()),
@@ -182,13 +170,15 @@ CASES: dict[str, tuple[Callable[[Any], object], Callable[[int], Any], int]] = {
     "comments without end": (lexer.code, _times(b"/* "), 300_000),
     "literals without end": (lexer.code, _times(b'R"x('), 300_000),
     "quotes without end": (lexer.code, lambda n: b'"' + b'\\"' * n, 100_000),
-    "uses of kernels": (recipe.defined, _text("cpp_fused_a (b, "), 200_000),
+    "uses of kernels": (recipe.defined, _times("cpp_fused_a (b, "), 200_000),
     "tags without end": (_page, _times(b"<"), 400_000),
     "entities": (_page, _times(b"&#"), 100_000),
     "blank lines": (_python, lambda n: b"\n" * n + b"torch._inductor", 200_000),
     "spaces in a line": (_python, lambda n: b"torch._inductor\n" + b" " * n + b"x", 200_000),
-    "marks": (_strip, _times(_TAGGED), 400_000),
-    "headers": (_strip, lambda n: _HEADER.replace(b"0.1.0", b"0.1.0 with " * (n // 11)), 200_000),
+    "marks": (edit.strip, _times(_TAGGED), 400_000),
+    "headers": (
+        edit.strip, lambda n: _HEADER.replace(b"0.1.0", b"0.1.0 with " * (n // 11)), 200_000
+    ),
     "escaped quotes": (
         lambda data: embedded.extract(Source("x.py", data)),
         lambda n: b"cpp_wrapper_src = '''" + b"\\'' " * (n // 4) + b"'''",
@@ -204,11 +194,11 @@ CASES: dict[str, tuple[Callable[[Any], object], Callable[[int], Any], int]] = {
     ),
     "shims": (
         lambda line: read_buffer_facts([line]),
-        _text("aoti_torch_empty_strided(2, a, "), 100_000,
+        _times("aoti_torch_empty_strided(2, a, "), 100_000,
     ),
     "debug handles": (
         lambda line: accounting.line_keys([line], read_buffer_facts([]), {}),
-        _text("[Provenance debug handles]"), 100_000,
+        _times("[Provenance debug handles]"), 100_000,
     ),
     "spaces in the prefix of a log": (
         lambda line: list(posted._logged(line)), lambda n: b"V1127 1:1 1" + b" " * n, 40_000
@@ -218,7 +208,7 @@ CASES: dict[str, tuple[Callable[[Any], object], Callable[[int], Any], int]] = {
         lambda n: b"> It is so:\n>> x = 1\nSee ```\ny\n```\n" * n + b"> a" + b" b" * n + b" `",
         5_000,
     ),
-    "words in a page": (isolated, _text("a"), 100_000),
+    "words in a page": (isolated, _times("a"), 100_000),
     "names in JSON": (
         _refused,
         lambda n: b"{" + b",".join(b'"%d":1' % i for i in range(n)) + b',"%d":2}' % (n - 1),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 
 from rewriter.artifact.kernel_sources import find_kernels
 from rewriter.locate.python.kernel_functions import triton_name
@@ -17,7 +16,7 @@ from rewriter.locate.vocabulary import kind_of
 from rewriter.reproduction import cpp_calls
 from rewriter.reproduction.cpp_text import CppNames, UnreadError, unwrapped
 from rewriter.reproduction.refusal import refusal
-from rewriter.reproduction.types import CppKernel, Cut, Recorded
+from rewriter.reproduction.types import Cut, Recorded
 
 _SIGNATURE = re.compile(r'extern "C"\s+(?:[A-Z_]+\s+)?void\s+(\w+)\s*\(([^)]*)\)')
 _PREFIX = re.compile(r"^#include [<\"][^>\"\n]*cpp_prefix\.h[>\"]", re.MULTILINE)
@@ -77,12 +76,17 @@ def _operator(recorded: Recorded) -> Cut:
 
 def _kernel(recorded: Recorded) -> Cut:
     launch = recorded.launch
-    kernel = kernel_of(recorded)
+    found = _source(recorded)
+    signature = None if found is None else _SIGNATURE.search(found.text)
+    if found is None or signature is None:
+        raise refusal(recorded, "the source of its kernel is not in the dump")
+    types = [parameter.rpartition(" ")[0].strip() for parameter in signature[2].split(",")]
+    renamed = found.text.replace(signature[0], f'extern "C"  void  kernel({signature[2]})', 1)
+    prefix = _PREFIX.search(recorded.wrapper.plain.data.decode("utf-8", "replace"))
+    source = f"{prefix[0] if prefix else _DEFAULT_PREFIX}\n{renamed}"
+    compiled = f"cpp_pybinding({types!r}, r'''\n{source}\n''')"
     variables, handed, sizes = _arguments(recorded, launch.args)
-    source = f"{kernel.prefix}\n{kernel.source}"
-    compiled = f"cpp_pybinding({list(kernel.types)!r}, r'''\n{source}\n''')"
-    cut = _compiled(recorded, compiled, f"{launch.kernel}({', '.join(handed)})", variables, sizes)
-    return replace(cut, cpp=kernel, handed=tuple(handed))
+    return _compiled(recorded, compiled, f"{launch.kernel}({', '.join(handed)})", variables, sizes)
 
 
 def _arguments(
@@ -149,20 +153,6 @@ def _triton(recorded: Recorded) -> Cut:
     )
     stream = f"from torch._C import _{kind}_getCurrentRawStream as get_raw_stream\n"
     return _compiled(recorded, compiled, call, variables, sizes, stream)
-
-
-def kernel_of(recorded: Recorded) -> CppKernel:
-    """The C++ kernel of a launch, under the name `kernel`. Raises `RewriterError`."""
-    found = _source(recorded)
-    signature = None if found is None else _SIGNATURE.search(found.text)
-    if found is None or signature is None:
-        raise refusal(recorded, "the source of its kernel is not in the dump")
-    parameters = tuple(x.strip() for x in signature[2].split(","))
-    types = tuple(parameter.rpartition(" ")[0].strip() for parameter in parameters)
-    names = tuple(parameter.rpartition(" ")[2].lstrip("*&") for parameter in parameters)
-    renamed = found.text.replace(signature[0], f'extern "C"  void  kernel({signature[2]})', 1)
-    prefix = _PREFIX.search(recorded.wrapper.plain.data.decode("utf-8", "replace"))
-    return CppKernel(renamed, prefix[0] if prefix else _DEFAULT_PREFIX, types, names)
 
 
 def _source(recorded: Recorded) -> KernelSource | None:

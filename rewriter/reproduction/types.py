@@ -74,28 +74,13 @@ class Recorded:
 
 
 @dataclass(frozen=True)
-class CppKernel:
-    """A kernel in C++ for the CPU, named `kernel` in `source`.
-
-    `prefix` is the line that includes what such kernels need; `types` and `parameters` are the
-    types and names of what it takes, in order.
-    """
-
-    source: str
-    prefix: str
-    types: tuple[str, ...]
-    parameters: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Cut:
     """The Python that runs one launch by itself.
 
     `header` are imports and short names, `kernels` the definitions of what is launched. `call` are
     the statements of the launch, in which a tensor has the variable that `variables` give it (by
     its name in the dump); `results` are expressions after the call, by the name of what was
-    written. `is_random` says that it draws from torch's generator, whose state no dump has. Of a
-    C++ kernel, `cpp` is the kernel, and `handed` are the values of its parameters, as Python.
+    written. `is_random` says that it draws from torch's generator, whose state no dump has.
     `sizes` are numbers of the call that the launch uses by name, as Python literals.
     """
 
@@ -105,8 +90,6 @@ class Cut:
     variables: Mapping[str, str]
     results: Mapping[str, str]
     is_random: bool = False
-    cpp: CppKernel | None = None
-    handed: tuple[str, ...] = ()
     sizes: Mapping[str, str] = field(default_factory=dict)
 
     @property

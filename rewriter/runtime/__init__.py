@@ -27,7 +27,7 @@ def attach(
     Environment variables: `REWRITER_PROBE=off` silences every probe, `REWRITER_DUMP` names the
     dump directory, `REWRITER_QUIET=1` suppresses standard output, and `REWRITER_CONTROL` names the
     file that switches dormant probes on. The rank of the process is
-    that of `cpp/ranks.h`.
+    that of `cpp/settings.h`.
     """
     import os
 

@@ -254,7 +254,7 @@ IN_CPP = """
 #include <cstdlib>
 #include <fcntl.h>
 #include <string>
-#include "write_all.h"
+#include "files.h"
 using namespace inductor_rewriter;
 static std::string path;
 int main(int, char** arguments) {

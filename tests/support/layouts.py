@@ -1,4 +1,4 @@
-"""Tensors as the measuring code takes them, and what it says of one: cpp/engine/measured.h."""
+"""Tensors as the measuring code takes them, and what it says of one: cpp/engine/elements.h."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 MEASURED = struct.Struct("=4q2Q2d2Qq")
 _LAYOUT = struct.Struct("@iiqPPi")
-# The name of each dtype at the place of its number, as in cpp/dtype.h.
+# The name of each dtype at the place of its number, as in cpp/engine/elements.h.
 _NAMES = (
     *("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"),
     *("complex32", "complex64", "complex128", "bool", "qint8", "quint8", "qint32", "bfloat16"),

@@ -9,7 +9,7 @@
 #include <mutex>
 
 #include "dormant.h"
-#include "engine/stay_loaded.h"
+#include "engine/process.h"
 #include "recorder_events.h"
 
 namespace inductor_rewriter {

@@ -2,8 +2,12 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -11,11 +15,92 @@
 #include <string>
 #include <utility>
 
+#include "engine/cpu.h"
 #include "engine/files.h"
-#include "engine/write_all.h"
-#include "recorded_calls.h"
+#include "engine/flight.h"
+#include "engine/triggers.h"
+#include "event.h"
 
 namespace inductor_rewriter {
+
+// One call. Its rows go into the ring, and `see` gets each measured value before its row is written.
+class RecordedCall {
+ public:
+  RecordedCall(FlightRing& ring, const FlightCall& call, Triggers* triggers)
+      : ring_(ring), call_(call), slot_(&ring.enter(call)), triggers_(triggers) {}
+  RecordedCall(const RecordedCall&) = delete;
+  RecordedCall& operator=(const RecordedCall&) = delete;
+  ~RecordedCall() {
+    ring_.append(call_, FlightRing::end, nullptr, 0);
+    if (triggers_) triggers_->end(call_, ring_.ended_ns(call_));
+  }
+  void rows(const char* data, std::size_t size) {
+    ring_.append_rows(call_, data, size);
+    if (triggers_) triggers_->fire();
+  }
+  void see(const Event& event, const Item& item, int place, bool is_allowed) {
+    if (!triggers_) return;
+    TriggerValue value;
+    value.launch = event.launch ? event.launch->row->launch : -1;
+    value.iteration = event.iteration;
+    value.place = place;
+    value.is_allowed = is_allowed;
+    value.print = std::hash<std::string>()(item.is_tensor() ? item.fingerprint : item.text);
+    if (item.is_tensor() && item.measured) {
+      const Statistics& known = item.statistics;
+      value.is_written = event.phase[0] == 'a' && item.label->role != "in";
+      value.numel = known.numel;
+      value.nan = known.nan;
+      value.inf = known.inf;
+      if (known.finite) value.largest = std::max(std::fabs(known.low), std::fabs(known.high));
+      value.deviation = known.finite > 1 ? known.std : 0;
+    }
+    triggers_->see(call_, value, item.label->name);
+  }
+  void began(int launch, int iteration) {
+    ring_.mark_begin(call_, slot_, launch, iteration);
+  }
+  void ended(int launch, int iteration) {
+    ring_.mark_end(call_, slot_, launch, iteration);
+  }
+
+ private:
+  FlightRing& ring_;
+  const FlightCall call_;
+  FlightSlot* slot_;
+  Triggers* const triggers_;
+};
+
+// Those of one wrapper. `table` is the text of its table; `kernels` has a line `index name` for each launch.
+class RecordedCalls {
+ public:
+  RecordedCalls(
+      const std::string& root, int rank, const std::string& table, const Options& options,
+      const std::string& kernels) {
+    std::string problem;
+    ring_ = FlightRing::of(root, rank, problem);
+    if (!ring_) throw std::runtime_error(problem);
+    const std::string name = fingerprint_of(table).substr(0, 16);
+    table_ = std::strtoull(name.c_str(), nullptr, 16);
+    const std::string folder = root + "/record/tables", path = folder + "/" + name + ".json";
+    make_directories(folder);
+    struct stat about;
+    if (stat(path.c_str(), &about)) write_whole(path, table);
+    if (options.on && *options.on) {
+      triggers_ = std::make_unique<Triggers>(*ring_, root, rank, options.on, kernels);
+    }
+  }
+
+  std::unique_ptr<RecordedCall> start(int64_t call) {
+    return std::make_unique<RecordedCall>(
+        *ring_, ring_->start(static_cast<uint64_t>(call), table_), triggers_.get());
+  }
+
+ private:
+  FlightRing* ring_ = nullptr;
+  uint64_t table_ = 0;
+  std::unique_ptr<Triggers> triggers_;  // of all calls, which end before
+};
 
 // The directory of one call. `begin` makes its files, later, so that the model need not wait. Rows are
 // collected until `flush`.

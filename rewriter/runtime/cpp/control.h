@@ -15,10 +15,10 @@
 #include <string>
 
 #include "calls.h"
-#include "engine/clock.h"
+#include "engine/process.h"
 #include "engine/files.h"
 #include "json.h"
-#include "sizes.h"
+#include "settings.h"
 #include "texts.h"
 
 namespace inductor_rewriter {

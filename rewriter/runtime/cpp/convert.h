@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "dtype.h"
+#include "engine/elements.h"
 #include "number.h"
 
 namespace inductor_rewriter {

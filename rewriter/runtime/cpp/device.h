@@ -8,7 +8,6 @@
 #include <string>
 
 #include "engine/driver.h"
-#include "engine/relaxed.h"
 #include "shim.h"
 
 namespace inductor_rewriter {

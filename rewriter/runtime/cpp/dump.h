@@ -30,14 +30,13 @@
 #include <vector>
 
 #include "call_directory.h"
-#include "engine/clock.h"
+#include "engine/process.h"
 #include "engine/files.h"
 #include "event.h"
 #include "json.h"
-#include "ranks.h"
 #include "rotation.h"
-#include "sizes.h"
-#include "table_json.h"
+#include "settings.h"
+#include "rows.h"
 #include "torch_files.h"
 
 namespace inductor_rewriter {

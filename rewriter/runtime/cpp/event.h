@@ -8,7 +8,7 @@
 
 #include "shim.h"  // before abi.h, which takes it from there
 #include "abi.h"
-#include "dtype.h"
+#include "engine/elements.h"
 #include "read_table.h"
 #include "texts.h"
 

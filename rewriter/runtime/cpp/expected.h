@@ -1,6 +1,6 @@
 // Compares the inputs of a call with what the wrapper was compiled for. It reads no elements.
 //
-// Behind the rows of inputs (expected_input.h) the table has guards, conditions on symbols that have to hold: `if s0==1`.
+// Behind the rows of inputs (symbols.h) the table has guards, conditions on symbols that have to hold: `if s0==1`.
 #pragma once
 
 #include <string>

@@ -16,7 +16,7 @@
 #include <string>
 #include <thread>
 
-#include "engine/write_all.h"
+#include "engine/files.h"
 #include "event.h"
 #include "json.h"
 

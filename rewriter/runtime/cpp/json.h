@@ -91,10 +91,11 @@ class Json {
     text += value;
     return *this;
   }
-  Json& number(int64_t value) { return put(decimal(value)); }
+  Json& number(int64_t value) { return put(std::to_string(value)); }
+  Json& number(double value) { return put(number_text(value)); }
   // JSON has no infinity, so it is a string.
-  Json& number(double value) {
-    return is_finite(value) ? put(python_repr(value)) : string(name_special(value));
+  static std::string number_text(double value) {
+    return is_finite(value) ? python_repr(value) : '"' + std::string(name_special(value)) + '"';
   }
   Json& string(const char* value) {
     separate();

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "chosen_probes.h"
+#include "probe.h"
 #include "device.h"
 #include "rows.h"
 

@@ -156,10 +156,6 @@ inline std::string hexadecimal(const uint64_t (&words)[2]) {
   return text;
 }
 
-inline std::string decimal(int64_t value) {
-  return std::to_string(value);
-}
-
 // As Python prints a list.
 inline std::string joined(const std::vector<int64_t>& numbers) {
   std::string text = "[";

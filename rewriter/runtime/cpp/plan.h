@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/measured.h"
+#include "engine/elements.h"
 #include "gpu_rows.h"
 #include "recorder.h"
 #include "statistics.h"

@@ -14,14 +14,13 @@
 
 #include "calls.h"
 #include "captures.h"
-#include "chosen_probes.h"
 #include "device.h"
 #include "findings.h"
-#include "fork_mark.h"
+#include "engine/process.h"
 #include "gpu_rows.h"
 #include "moments.h"
 #include "probe.h"
-#include "queued_output.h"
+#include "printer.h"
 #include "running_call.h"
 
 namespace inductor_rewriter {

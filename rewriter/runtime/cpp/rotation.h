@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/clock.h"
+#include "engine/process.h"
 #include "engine/files.h"
 
 namespace inductor_rewriter {

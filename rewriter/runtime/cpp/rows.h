@@ -1,4 +1,4 @@
-// Events as rows of a dump: JSON, one line each.
+// What a dump has of a call, as JSON: events, one line for each value, and the table of its launches.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +7,11 @@
 #include <string>
 #include <utility>
 
+#include "event.h"
 #include "json.h"
+#include "statistics.h"
 #include "tensor.h"
+#include "texts.h"
 
 namespace inductor_rewriter {
 
@@ -25,13 +28,6 @@ inline void open_row(Json& json, const Event& event) {
       json.key("iteration").number(static_cast<int64_t>(event.iteration));
     }
   }
-}
-
-inline void extreme(
-    Json& json, const Statistics& statistics, double value, const std::string& whole) {
-  if (!statistics.finite) json.put("null");
-  else if (!whole.empty()) json.put(whole);
-  else json.number(value);
 }
 
 // What is known of a value, as members of its row.
@@ -51,11 +47,9 @@ inline void describe(Json& json, const Item& item) {
   json.close(']').key("device").string(tensor.device);
   if (item.measured) {
     json.key("numel").number(statistics.numel);
-    extreme(json.key("min"), statistics, statistics.low, statistics.low_text);
-    extreme(json.key("max"), statistics, statistics.high, statistics.high_text);
-    extreme(json.key("mean"), statistics, statistics.mean, "");
-    if (statistics.finite > 1) json.key("std").number(statistics.std);
-    else json.key("std").put("null");
+    const Numbers numbers(statistics, "null", Json::number_text);
+    json.key("min").put(numbers.low).key("max").put(numbers.high);
+    json.key("mean").put(numbers.mean).key("std").put(numbers.std);
     json.key("nan").number(statistics.nan).key("inf").number(statistics.inf);
     if (statistics.negative_inf) json.key("neginf").number(statistics.negative_inf);
     if (statistics.near_limit) json.key("near_limit").number(statistics.near_limit);
@@ -83,6 +77,54 @@ inline std::string event_rows(const Event& event, bool has_values) {
     json.close('}').text += '\n';
   }
   return std::move(json.text);
+}
+
+inline void write_labels(Json& json, const char* phase, const Labels& labels) {
+  json.key(phase).open('[');
+  for (const Label& label : labels) {
+    json.open('[').string(label.role).string(label.name);
+    if (label.expr != label.name) json.string(label.expr);
+    json.close(']');
+  }
+  json.close(']');
+}
+
+inline void write_buffers(Json& json, const std::string& joined) {
+  json.key("buffers").open('{');
+  for (const std::string& one : split(joined, "; ")) {
+    const std::size_t space = one.find(' ');
+    json.key(one.substr(0, space).c_str()).string(one.substr(space + 1));
+  }
+  json.close('}');
+}
+
+// Lists by name: `name value value`, separated by `; `; `-` is an empty text.
+inline void write_lists(Json& json, const char* key, const std::string& joined) {
+  json.key(key).open('{');
+  for (const std::string& one : split(joined, "; ")) {
+    const Texts words = split(one, " ");
+    json.key(words[0].c_str()).open('[');
+    for (std::size_t i = 1; i < words.size(); ++i) json.string(words[i] == "-" ? "" : words[i]);
+    json.close(']');
+  }
+  json.close('}');
+}
+
+inline void write_launch(Json& json, const ProbedLaunch& launch) {
+  const Row& row = *launch.row;
+  json.open('{').key("launch").number(static_cast<int64_t>(row.launch));
+  json.key("kernel").string(row.kernel).key("kind").string(row.kind);
+  json.key("scope").string(row.scope).key("line").number(static_cast<int64_t>(row.line));
+  json.key("source_nodes").list(row.source_nodes, ", ");
+  json.key("origins").list(row.origins, ", ");
+  json.key("repeats").put(row.repeats ? "true" : "false");
+  if (row.buffers) write_buffers(json, row.buffers);
+  if (row.before) write_labels(json, "before", launch.before);
+  if (row.after) write_labels(json, "after", launch.after);
+  if (row.reads) write_labels(json, "reads", read_labels(row.reads));
+  if (row.parameters) write_lists(json, "parameters", row.parameters);
+  if (row.schema) json.key("schema").string(row.schema);
+  json.close('}');
 }
 
 }  // namespace inductor_rewriter

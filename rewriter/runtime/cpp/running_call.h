@@ -10,8 +10,9 @@
 #include <vector>
 
 #include "dump.h"
-#include "engine/clock.h"
+#include "engine/process.h"
 #include "event.h"
+#include "probe.h"
 #include "rows.h"
 
 namespace inductor_rewriter {

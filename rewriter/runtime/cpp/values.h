@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/cpu.h"
-#include "host.h"
+#include "tensor.h"
 #include "plan.h"
 #include "recorder.h"
 

@@ -18,6 +18,25 @@ Function find_driver(const char* name) {
   return cuda ? reinterpret_cast<Function>(dlsym(cuda, name)) : Function{};
 }
 
+// Lets a thread allocate memory, load kernels and wait while another one captures a CUDA graph. In the mode that
+// captures have by default (global), what the driver calls unsafe would end that capture. For as long as the object
+// lives, it does not.
+class Relaxed {
+ public:
+  Relaxed() { exchange(); }
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+  ~Relaxed() { exchange(); }
+
+ private:
+  void exchange() {
+    static const auto function = find_driver<int (*)(int*)>("cuThreadExchangeStreamCaptureMode");
+    if (function) function(&mode_);
+  }
+
+  int mode_ = 2;  // relaxed; then the one before
+};
+
 }  // namespace inductor_rewriter
 
 namespace inductor_rewriter::gpu {

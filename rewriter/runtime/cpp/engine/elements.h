@@ -1,12 +1,52 @@
-// The elements of each dtype: their size, and whether they are numbers.
+// Dtypes, the layout of a tensor and its measurement, and what the elements of each dtype are. All of this is the same
+// in C++ and in the GPU's kernels.
 #pragma once
 
 #if !defined(__CUDACC_RTC__)
 #include <cstdint>
 #endif
 
-#include "../dtype.h"
 #include "fingerprint.h"
+
+// By number, which never changed so far: c10::ScalarType of torch/headeronly/core/ScalarType.h.
+namespace inductor_rewriter::dtypes {
+enum : int32_t {
+  uint8, int8, int16, int32, int64, float16, float32, float64, complex32, complex64, complex128,
+  boolean, qint8, quint8, qint32, bfloat16, quint4x2, quint2x4, bits1x8, bits2x4, bits4x2, bits8,
+  bits16, float8_e5m2, float8_e4m3fn, float8_e5m2fnuz, float8_e4m3fnuz, uint16, uint32, uint64,
+  uint1, uint2, uint3, uint4, uint5, uint6, uint7, int1, int2, int3, int4, int5, int6, int7,
+  float8_e8m0fnu, float4_e2m1fn_x2,
+};
+}  // namespace inductor_rewriter::dtypes
+
+namespace inductor_rewriter {
+
+// The measurement of a tensor by one pass over it.
+// Elements are counted as the shape says: one that an expanded dimension repeats counts each time. For dtypes
+// whose elements are no numbers (packed, quantized) only the fingerprint is known, and `finite` is -1.
+struct Measured {
+  int64_t finite, nan, positive_infinite, negative_infinite;
+  // The exact extremes of the finite elements: bits of float64, or the integer itself for int64 and uint64.
+  uint64_t low, high;
+  // Of the finite elements; the deviation is that of a sample (n - 1), and 0 for fewer than two elements.
+  double mean, deviation;
+  // The fingerprint (fingerprint.h). As text, each word is 16 hexadecimal digits.
+  uint64_t fingerprint[2];
+  // For dtypes of 16 and 8 bits: how many finite elements are near the largest number (elements.h).
+  int64_t near_limit;
+};
+static_assert(sizeof(Measured) == 88, "Python has it as 88 bytes");
+
+struct Layout {
+  int32_t dtype;  // c10::ScalarType
+  int32_t dim;
+  int64_t numel;
+  const int64_t* shape;
+  const int64_t* stride;  // in elements; any, also 0 and negative
+  int32_t device;         // -1: CPU
+};
+
+}  // namespace inductor_rewriter
 
 namespace inductor_rewriter::elements {
 

@@ -17,8 +17,6 @@
 #include <cstdint>
 #endif
 
-#include "measured.h"
-
 #if defined(__CUDACC_RTC__)
 #define INDUCTOR_REWRITER_SHARED __host__ __device__
 #else

@@ -34,9 +34,9 @@
 #include <utility>
 #include <vector>
 
-#include "../sizes.h"
+#include "../settings.h"
 #include "flight_slot.h"
-#include "write_all.h"
+#include "files.h"
 
 namespace inductor_rewriter {
 

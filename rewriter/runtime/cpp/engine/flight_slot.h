@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "clock.h"
+#include "process.h"
 
 namespace inductor_rewriter {
 

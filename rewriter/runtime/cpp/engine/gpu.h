@@ -21,7 +21,7 @@
 #include "bands.h"
 #include "cpu.h"
 #include "kernel_code.h"
-#include "relaxed.h"
+#include "driver.h"
 #include "ring.h"
 #include "tasks.h"
 

@@ -17,7 +17,6 @@
 #include <utility>
 
 #include "container.h"
-#include "device_copies.h"
 #include "staging.h"
 
 namespace inductor_rewriter {

@@ -30,12 +30,11 @@
 #include <vector>
 
 #include "crc32.h"
-#include "device_copies.h"
 #include "known_files.h"
 #include "saved_file.h"
 #include "staging.h"
-#include "stay_loaded.h"
-#include "write_all.h"
+#include "process.h"
+#include "files.h"
 
 namespace inductor_rewriter {
 

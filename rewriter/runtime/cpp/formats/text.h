@@ -3,13 +3,44 @@
 
 #include <string>
 
-#include "../health.h"
-#include "../line.h"
+#include "../recorder.h"
+#include "../statistics.h"
 #include "../values.h"
 #include "upstream.h"
-#include "upstream_python.h"
 
 namespace inductor_rewriter {
+
+// Which values of an event are shown. An input is before a launch, and again after it only if it changed: something wrote out of
+// bounds, or the wrapper does not declare that the launch writes it.
+class Shown {
+ public:
+  Shown(const Event& event, RunningCall& call, const Recorder& recorder)
+      : all_(recorder.upstream), before_(event.phase[0] == 'b'), after_(event.phase[0] == 'a'),
+        call_(call) {
+    if (before_) {
+      call_.shown_launch = event.launch;
+      call_.shown_iteration = event.iteration;
+      call_.shown.clear();
+    }
+    after_ = after_ && call_.shown_launch == event.launch &&
+        call_.shown_iteration == event.iteration;
+  }
+
+  bool is_fresh(const Item& item) {
+    if (all_) return true;
+    if (before_) call_.shown.emplace_back(item.label->name, item.facts());
+    if (!after_ || item.label->role != "in") return true;
+    for (const auto& [name, facts] : call_.shown) {
+      if (name == item.label->name) return facts != item.facts();
+    }
+    return true;
+  }
+
+ private:
+  const bool all_, before_;
+  bool after_;
+  RunningCall& call_;
+};
 
 // `f32`, `bf16`, `i64`, `b8`, `c64`, `f8e4m3fn`.
 inline std::string short_dtype(const std::string& name) {
@@ -27,21 +58,16 @@ inline std::string statistics_text(const Item& item) {
   const Statistics& statistics = item.statistics;
   if (!item.measured) return "not measured";
   if (!statistics.numel) return "empty";
-  auto number = [&](double value, const std::string& whole) {
-    return !statistics.finite ? "-" : whole.empty() ? python_general(value) : whole;
-  };
-  std::string text = statistics.magnitude ? "|x| min " : "min ";
-  text += number(statistics.low, statistics.low_text);
-  text += " max " + number(statistics.high, statistics.high_text);
-  text += " mean " + number(statistics.mean, "");
-  text += " std " + (statistics.finite > 1 ? python_general(statistics.std) : "-");
+  const Numbers numbers(statistics, "-", short_number);
+  const std::string text = (statistics.magnitude ? "|x| min " : "min ") + numbers.low + " max " + numbers.high +
+      " mean " + numbers.mean + " std " + numbers.std;
   return text + " nan " + std::to_string(statistics.nan) + " inf " + std::to_string(statistics.inf);
 }
 
 // The beginning of a line, before the results of the probes.
 inline std::string about_value(const Event& event, const Item& item, const Recorder& recorder) {
   const Tensor& tensor = item.tensor;
-  std::string text = line_start(event, recorder);
+  std::string text = recorder.line(event);
   text += "  " + item.label->role + " " + item.label->name + "  ";
   if (!item.is_tensor()) return text + item.kind + " " + item.text;
   text += short_dtype(dtype_info(tensor.dtype).name) + joined(tensor.shape);
@@ -53,9 +79,7 @@ inline std::string fingerprint_text(const Item& item) {
 }
 
 inline std::string value_text(const Event& event, const Item& item, const Recorder& recorder) {
-  if (recorder.upstream) {
-    return recorder.of_python ? upstream_python::value_text(event, item) : upstream::value_text(event, item);
-  }
+  if (recorder.upstream) return upstream::value_text(event, item, recorder.of_python);
   std::string text = about_value(event, item, recorder);
   if (!item.is_tensor()) return text + "\n";
   text += "  " + statistics_text(item);
@@ -69,16 +93,12 @@ inline std::string value_text(const Event& event, const Item& item, const Record
 }
 
 inline std::string digest_text(const Event& event, const Item& item, const Recorder& recorder) {
-  if (recorder.upstream) {
-    return recorder.of_python ? upstream_python::digest_text(event, item) : upstream::digest_text(event, item);
-  }
+  if (recorder.upstream) return upstream::digest_text(event, item, recorder.of_python);
   return about_value(event, item, recorder) + "  " + fingerprint_text(item) + "\n";
 }
 
 inline std::string health_text(const Event& event, const Item& item, const Recorder& recorder) {
-  if (recorder.upstream) {
-    return recorder.of_python ? upstream_python::health_text(event, item) : upstream::health_text(event, item);
-  }
+  if (recorder.upstream) return upstream::health_text(event, item, recorder.of_python);
   const std::string text = health_of(item);
   return text.empty() ? text : about_value(event, item, recorder) + "  " + text + "\n";
 }

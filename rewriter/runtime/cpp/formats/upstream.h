@@ -1,13 +1,12 @@
-// Upstream's text format of values: `aoti_torch_print_tensor_handle` in
-// torch/csrc/inductor/aoti_torch/shim_common.cpp, with elements as in ATen/core/Formatting.cpp. The
-// statistics are ours.
+// Upstream's text formats of values, for tools that parse them. Elements in C++ are as in ATen/core/Formatting.cpp. The
+// lines of the probe `names` are those of C++ in both languages, since upstream prints none in Python.
 #pragma once
 
 #include <cmath>
 #include <string>
 #include <vector>
 
-#include "../health.h"
+#include "../statistics.h"
 #include "../values.h"
 
 namespace inductor_rewriter::upstream {
@@ -138,56 +137,88 @@ inline std::string type_text(const Dtype& dtype) {
   return known ? name : std::string("c10::") + dtype.type;
 }
 
-// The beginning of the first line.
-inline std::string title_text(const Event& event, const Item& item) {
-  std::string text = "[  aoti_model_inputs - ";
-  if (event.launch) {
-    text = std::string("[  ") + event.phase + "_launch - " + event.launch->row->kernel + " - ";
+// How upstream shows a value: in C++ as `aoti_torch_print_tensor_handle` of
+// torch/csrc/inductor/aoti_torch/shim_common.cpp, in Python as `_print_debugging_tensor_value_info` of
+// torch/_inductor/codegen/debug_utils.py. The statistics are ours, over the finite elements.
+struct Form {
+  const bool of_python;
+
+  // The first line.
+  std::string title(const Event& event, const Item& item) const {
+    const std::string where = event.launch
+        ? std::string(event.phase) + "_launch - " + event.launch->row->kernel
+        : std::string("aoti_model_inputs");
+    const std::string about = where + " - " + item.label->expr;
+    if (of_python) return "inductor: " + about + "\n";
+    return "[  " + about + (item.is_tensor() ? "" : ": " + item.text) + "  ]" + (item.is_tensor() ? ":\n" : "\n");
   }
-  return text + item.label->expr;
+  // One of the lines below it; empty if there is no such fact.
+  std::string fact(const char* name, const std::string& text) const {
+    return text.empty() ? text : name + std::string(of_python ? ":  " : ": ") + text + "\n";
+  }
+  const char* end() const { return of_python ? "" : "\n"; }
+};
+
+inline std::string digest_text(const Event& event, const Item& item, bool of_python) {
+  const Form form{of_python};
+  return form.title(event, item) + form.fact("Fingerprint", item.fingerprint) + form.end();
 }
 
-inline std::string fingerprint_text(const Item& item) {
-  return item.fingerprint.empty() ? "" : "Fingerprint: " + item.fingerprint + "\n";
+inline std::string health_text(const Event& event, const Item& item, bool of_python) {
+  const Form form{of_python};
+  const std::string health = form.fact("Health", health_of(item));
+  return health.empty() ? health : form.title(event, item) + health + form.end();
 }
 
-inline std::string digest_text(const Event& event, const Item& item) {
-  return title_text(event, item) + "  ]:\n" + fingerprint_text(item) + "\n";
-}
-
-inline std::string health_text(const Event& event, const Item& item) {
-  const std::string text = health_of(item);
-  return text.empty() ? text : title_text(event, item) + "  ]:\nHealth: " + text + "\n\n";
-}
-
-inline std::string value_text(const Event& event, const Item& item) {
+// The facts of a tensor in a wrapper in Python.
+inline std::string python_facts(const Item& item, const Form& form) {
   const Tensor& tensor = item.tensor;
-  const Statistics& statistics = item.statistics;
-  std::string text = title_text(event, item);
-  if (!item.is_tensor()) return text + ": " + item.text + "  ]\n";
-  text += "  ]:\n";
-  if (item.has_head && tensor.numel <= most_values) text += values_text(item);
-  text += "Number of elements: " + std::to_string(tensor.numel) + "\n";
-  text += "Dtype: " + type_text(dtype_info(tensor.dtype)) + "\n";
-  if (item.measured && statistics.numel) {
-    auto number = [&](double value, const std::string& whole) {
-      return !statistics.finite ? "nan" : whole.empty() ? python_general(value, 6) : whole;
-    };
-    text += "Mean value: " + number(statistics.mean, "") + "\n";
-    text += "Min value: " + number(statistics.low, statistics.low_text) + "\n";
-    text += "Max value: " + number(statistics.high, statistics.high_text) + "\n";
+  std::string text, values;
+  if (item.has_head && tensor.numel <= most_values) {
+    for (const char* element : first_elements(item.host, tensor.dtype)) {
+      values += (values.empty() ? "" : ", ") + element_text(element, tensor.dtype, true);
+    }
+    text += "[" + values + "]\n";
   }
-  text += "Device: " + tensor.device + "\nSize: " + joined(tensor.shape) + "\n";
+  text += form.fact("Number of elements", std::to_string(tensor.numel));
+  text += form.fact("Size", "torch.Size(" + joined(tensor.shape) + ")");
+  text += form.fact("Dtype", std::string("torch.") + dtype_info(tensor.dtype).name);
+  if (!item.measured) return text;
+  const Numbers numbers(item.statistics, "None", [](double value) { return python_repr(value); });
+  text += form.fact("Mean", numbers.mean) + form.fact("Min", numbers.low) + form.fact("Max", numbers.high);
+  return text + form.fact("Std", numbers.std);
+}
+
+inline std::string cpp_facts(const Item& item, const Form& form) {
+  const Tensor& tensor = item.tensor;
+  std::string text;
+  if (item.has_head && tensor.numel <= most_values) text += values_text(item);
+  text += form.fact("Number of elements", std::to_string(tensor.numel));
+  text += form.fact("Dtype", type_text(dtype_info(tensor.dtype)));
+  if (item.measured && item.statistics.numel) {
+    const Numbers numbers(item.statistics, "nan", [](double value) { return python_general(value, 6); });
+    text += form.fact("Mean value", numbers.mean) + form.fact("Min value", numbers.low);
+    text += form.fact("Max value", numbers.high);
+  }
+  text += form.fact("Device", tensor.device) + form.fact("Size", joined(tensor.shape));
   if (tensor.strided) {
     bool contiguous = true;
     int64_t next = 1;
     for (std::size_t i = tensor.shape.size(); i-- > 0; next *= tensor.shape[i]) {
       contiguous = contiguous && (tensor.shape[i] == 1 || tensor.stride[i] == next);
     }
-    text += "Stride: " + joined(tensor.stride) + "\nLayout: Strided\nIs contiguous: ";
-    text += contiguous || !tensor.numel ? "1\n" : "0\n";
+    text += form.fact("Stride", joined(tensor.stride)) + form.fact("Layout", "Strided");
+    text += form.fact("Is contiguous", contiguous || !tensor.numel ? "1" : "0");
   }
-  return text + "Requires grad: 0\n" + fingerprint_text(item) + "\n";
+  return text + form.fact("Requires grad", "0");
+}
+
+inline std::string value_text(const Event& event, const Item& item, bool of_python) {
+  const Form form{of_python};
+  const std::string title = form.title(event, item);
+  if (!item.is_tensor()) return of_python ? title + "Value:  " + item.text + "\n" : title;
+  const std::string facts = of_python ? python_facts(item, form) : cpp_facts(item, form);
+  return title + facts + form.fact("Fingerprint", item.fingerprint) + form.end();
 }
 
 }  // namespace inductor_rewriter::upstream

@@ -8,7 +8,7 @@
 
 #include "../device.h"
 #include "../engine/bands.h"
-#include "../engine/stay_loaded.h"
+#include "../engine/process.h"
 #include "../event.h"
 #include "../gpu_rows.h"
 #include "../shim.h"

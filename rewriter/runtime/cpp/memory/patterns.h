@@ -6,7 +6,6 @@
 #include <cstring>
 #include <string>
 
-#include "../dtype.h"
 #include "../engine/elements.h"
 #include "../texts.h"
 

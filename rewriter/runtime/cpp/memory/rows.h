@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "../engine/write_all.h"
+#include "../engine/files.h"
 #include "../json.h"
 #include "../rotation.h"
 #include "guarded.h"

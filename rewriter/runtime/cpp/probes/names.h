@@ -3,7 +3,6 @@
 #pragma once
 
 #include "../device.h"
-#include "../line.h"
 #include "../recorder.h"
 
 namespace inductor_rewriter {
@@ -19,7 +18,7 @@ class Names : public Probe {
       std::string phase = event.phase;
       write("[ " + phase + "_launch: " + event.launch->row->kernel + " ]\n", recorder);
     } else if (event.iteration || size > sizeof room) {
-      write(line_start(event, recorder) + "\n", recorder);
+      write(recorder.line(event) + "\n", recorder);
     } else {
       std::memcpy(room, call.start.data(), call.start.size());
       std::memcpy(room + call.start.size(), line.data(), line.size());

@@ -7,7 +7,7 @@
 
 #include "../archive.h"
 #include "../engine/saver.h"
-#include "../sizes.h"
+#include "../settings.h"
 #include "../values.h"
 
 namespace inductor_rewriter {

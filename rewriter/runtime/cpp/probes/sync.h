@@ -8,7 +8,7 @@
 
 #include "../device.h"
 #include "../engine/graph_marks.h"
-#include "../engine/relaxed.h"
+#include "../engine/driver.h"
 #include "../recorder.h"
 #include "../values.h"
 

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "../device.h"
-#include "../engine/relaxed.h"
+#include "../engine/driver.h"
 #include "../recorder.h"
 
 namespace inductor_rewriter {

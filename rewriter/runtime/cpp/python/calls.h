@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "streams.h"
+#include "state.h"
 #include "values.h"
 
 namespace inductor_rewriter::python {

@@ -120,10 +120,19 @@ inline void finish_writing(Table& table) noexcept {
   recorder->finish();
 }
 
-inline void* begin_call(Table& table) noexcept {
+// Does what a line of a wrapper asks for. Out of memory, the model runs on without it.
+template <class Act>
+void spare_model(Act&& act) noexcept {
   try {
+    act();
+  } catch (...) {
+  }
+}
+
+inline void* begin_call(Table& table) noexcept {
+  std::unique_ptr<RunningCall> call;
+  spare_model([&] {
     Wrapper& wrapper = read(table);
-    std::unique_ptr<RunningCall> call;
     if (wrapper.options.dormant) {
       if (Dormant* dormant = recorder_of<Dormant>(wrapper)) call = dormant->begin();
     } else {
@@ -131,23 +140,19 @@ inline void* begin_call(Table& table) noexcept {
       if (recorder && !recorder->is_worker() && !recorder->is_fork()) call = recorder->begin();
     }
     if (call) call->picks = wrapper.picks;
-    return call.release();  // `end_call` takes it again
-  } catch (...) {
-    return nullptr;  // out of memory: the model runs on without probes
-  }
+  });
+  return call.release();  // `end_call` takes it again
 }
 
 inline void end_call(void* call) noexcept {
   RunningCall& running = *static_cast<RunningCall*>(call);
-  try {
+  spare_model([&] {
     // A forked process must neither write nor free what it inherited.
     if (running.recorder.is_fork()) return;
     Session* const session = running.session;
     running.recorder.end(std::unique_ptr<RunningCall>(&running));
     if (session) end_session(*session);
-  } catch (...) {
-    // Out of memory.
-  }
+  });
 }
 
 inline const char* pick_of(const Pick* picks, char phase, int launch) {
@@ -181,7 +186,7 @@ inline Content content_of(char kind, int64_t integer, double floating, AtenTenso
   RunningCall& running = *static_cast<RunningCall*>(call);
   va_list from;
   va_start(from, count);
-  try {
+  spare_model([&] {
     Contents& contents = running.contents;
     contents.clear();
     contents.reserve(static_cast<std::size_t>(count));
@@ -201,9 +206,7 @@ inline Content content_of(char kind, int64_t integer, double floating, AtenTenso
       recorder.at_launch(running, launch, phase == 'b', contents);
     }
     running.kept.clear();
-  } catch (...) {
-    // Out of memory: the model runs on without this event.
-  }
+  });
   va_end(from);
 }
 
@@ -244,15 +247,13 @@ inline AtenTensorHandle pass_memory_line(
     void* call, char line, int number, AtenTensorHandle buffer, const char* problem) noexcept {
   RunningCall& running = *static_cast<RunningCall*>(call);
   AtenTensorHandle other = nullptr;
-  try {
+  spare_model([&] {
     running.recorder.at_memory(running, [&](MemoryOfWrapper& watch, RunningCall&) {
       if (line == 'c') watch.checked(running, number);
       else if (buffer && line == 'a') other = watch.allocated(running, number, buffer, problem);
       else if (buffer) watch.gone(running, number, buffer, line == 'r', problem);
     });
-  } catch (...) {
-    // Out of memory.
-  }
+  });
   return other;
 }
 

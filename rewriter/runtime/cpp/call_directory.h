@@ -110,8 +110,6 @@ class CallDirectory {
       : path(path), recorded(std::move(instead)) {}
   CallDirectory(const std::string& path, std::function<void()> make_files)
       : path(path), make_files_(std::move(make_files)) {}
-  CallDirectory(const CallDirectory&) = delete;
-  CallDirectory& operator=(const CallDirectory&) = delete;
   ~CallDirectory() {
     if (events_ >= 0) ::close(events_);
   }

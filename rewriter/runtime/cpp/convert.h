@@ -92,19 +92,36 @@ inline double from_float8(
   return sign * std::ldexp((1 << mantissas) + mantissa, exponent - bias - mantissas);
 }
 
-inline void convert_float8(int32_t dtype, const char* from, int count, double* to) {
-  double table[256];
-  for (unsigned byte = 0; byte < 256; ++byte) {
-    switch (dtype) {
-      case dtypes::float8_e5m2: table[byte] = from_float8(byte, 2, 15, false, false); break;
-      case dtypes::float8_e4m3fn: table[byte] = from_float8(byte, 3, 7, true, false); break;
-      case dtypes::float8_e5m2fnuz: table[byte] = from_float8(byte, 2, 16, true, true); break;
-      case dtypes::float8_e4m3fnuz: table[byte] = from_float8(byte, 3, 8, true, true); break;
-      default:
-        table[byte] = byte == 255 ? double_of(nan_bits) : std::ldexp(1.0, int(byte) - 127);
+// The values of the 256 bytes of each of these dtypes.
+struct Float8Values {
+  double e5m2[256], e4m3fn[256], e5m2fnuz[256], e4m3fnuz[256], e8m0fnu[256];
+
+  Float8Values() {
+    for (unsigned byte = 0; byte < 256; ++byte) {
+      e5m2[byte] = from_float8(byte, 2, 15, false, false);
+      e4m3fn[byte] = from_float8(byte, 3, 7, true, false);
+      e5m2fnuz[byte] = from_float8(byte, 2, 16, true, true);
+      e4m3fnuz[byte] = from_float8(byte, 3, 8, true, true);
+      e8m0fnu[byte] = byte == 255 ? double_of(nan_bits) : std::ldexp(1.0, int(byte) - 127);
     }
   }
-  for (int i = 0; i < count; ++i) to[i] = table[static_cast<unsigned char>(from[i])];
+
+  using Values = double[256];
+  static const Values& of(int32_t dtype) {
+    static const Float8Values all;
+    switch (dtype) {
+      case dtypes::float8_e5m2: return all.e5m2;
+      case dtypes::float8_e4m3fn: return all.e4m3fn;
+      case dtypes::float8_e5m2fnuz: return all.e5m2fnuz;
+      case dtypes::float8_e4m3fnuz: return all.e4m3fnuz;
+      default: return all.e8m0fnu;
+    }
+  }
+};
+
+inline void convert_float8(int32_t dtype, const char* from, int count, double* to) {
+  const auto& values = Float8Values::of(dtype);
+  for (int i = 0; i < count; ++i) to[i] = values[static_cast<unsigned char>(from[i])];
 }
 
 // The magnitudes of `count` pairs in `parts`. NaN where either part is, else infinite.

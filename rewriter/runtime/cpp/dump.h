@@ -10,8 +10,6 @@
 // never write to one another's files, and nothing is ever overwritten.
 #pragma once
 
-#include <dlfcn.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,7 +17,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -30,40 +27,33 @@
 #include <vector>
 
 #include "call_directory.h"
-#include "engine/process.h"
+#include "engine/driver.h"
 #include "engine/files.h"
+#include "engine/process.h"
 #include "event.h"
 #include "json.h"
 #include "rotation.h"
-#include "settings.h"
 #include "rows.h"
+#include "settings.h"
 #include "torch_files.h"
 
 namespace inductor_rewriter {
 
 // The name of the current CUDA device, if there is one.
 inline std::string device_name() {
-  char name[256] = "cpu";
-  if (void* cuda = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY)) {
-    int device = 0;
-    auto current = reinterpret_cast<int (*)(int*)>(dlsym(cuda, "cuCtxGetDevice"));
-    auto get = reinterpret_cast<int (*)(char*, int, int)>(dlsym(cuda, "cuDeviceGetName"));
-    if (!current || !get || current(&device) || get(name, sizeof name, device)) {
-      std::strcpy(name, "cpu");
-    }
-    dlclose(cuda);
-  }
-  return name;
+  char name[256];
+  int device = 0;
+  const auto current = find_driver<int (*)(int*)>("cuCtxGetDevice");
+  const auto get = find_driver<int (*)(char*, int, int)>("cuDeviceGetName");
+  const bool has_name = current && get && !current(&device) && !get(name, sizeof name, device);
+  return has_name ? name : "cpu";
 }
 
 // REWRITER_COMMAND, or the command line of this process.
 inline std::string command_line() {
   if (const char* given = std::getenv("REWRITER_COMMAND")) return given;
-  std::string text;
-  if (FILE* file = std::fopen("/proc/self/cmdline", "rb")) {
-    for (int c; (c = std::fgetc(file)) != EOF;) text += static_cast<char>(c ? c : ' ');
-    std::fclose(file);
-  }
+  std::string text = read_file("/proc/self/cmdline");
+  std::replace(text.begin(), text.end(), '\0', ' ');
   if (!text.empty() && text.back() == ' ') text.pop_back();
   return text;
 }

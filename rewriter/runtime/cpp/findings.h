@@ -51,11 +51,7 @@ inline void write_stopped(
   else json.number(static_cast<int64_t>(launch));
   json.key("kernel").string(kernel).key("arg").string(name).close('}');
   const std::string path = run.substr(0, before) + "/stopped.json", text = json.text + "\n";
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (file < 0) return;
-  std::size_t done;
-  write_all(file, text.data(), text.size(), done);
-  ::close(file);
+  write_file(path, O_EXCL, text.data(), text.size());
 }
 
 // The first NaN, at which the program ends.

@@ -1,15 +1,15 @@
 // Measures tensors on a GPU without waiting for it, by the engine's kernel, which writes rows.
 #pragma once
 
-#include <sys/stat.h>
-
 #include <atomic>
 #include <cstdlib>
+#include <exception>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "device.h"
+#include "engine/files.h"
 #include "engine/gpu.h"
 #include "torch_files.h"
 
@@ -162,8 +162,10 @@ class GpuRows {
       base += "/rewriter";
     }
     base += "/engine";
-    for (std::size_t end = 1; end <= base.size(); ++end) {
-      if (end == base.size() || base[end] == '/') mkdir(base.substr(0, end).c_str(), 0777);
+    try {
+      make_directories(base);
+    } catch (const std::exception&) {
+      return "";  // nothing can be kept
     }
     return base;
   }

@@ -1,6 +1,7 @@
 // The functions of the recorder for wrappers in Python: `ObjectFunctions`.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -53,46 +54,38 @@ inline int add_object(const Object* of, std::size_t place, const std::string& en
 }
 
 inline void* attach_objects(const ObjectTable* of) noexcept {
-  try {
+  void* made = nullptr;
+  spare_model([&] {
     auto table = std::make_unique<Table>(Table{of->options, of->rows, of->inputs, of->size, nullptr, nullptr});
     auto wrapper = std::make_unique<Wrapper>(*table);
     wrapper->add(*of);
     table->made = wrapper.release();
-    return table.release();
-  } catch (...) {
-    return nullptr;  // out of memory
-  }
+    made = table.release();
+  });
+  return made;
 }
 
 inline void take_objects(void* call, char phase, int launch, const Object* values, int count) noexcept {
   RunningCall& running = *static_cast<RunningCall*>(call);
   Recorder& recorder = running.recorder;
-  try {
+  spare_model([&] {
     if (recorder.is_fork()) return;
     Contents& contents = running.contents;
     contents.clear();
-    bool has_lists = false;
-    for (int i = 0; i < count; ++i) has_lists = has_lists || values[i].kind == 'l';
-    if (!has_lists) {
-      for (int i = 0; i < count; ++i) contents.push_back(content_of(values[i]));
-      if (phase == 'g') recorder.at_given(running, contents);
-      else if (phase == 'i') recorder.at_inputs(running, contents);
-      else recorder.at_launch(running, launch, phase == 'b', contents);
-      return;
-    }
+    const bool has_lists = std::any_of(values, values + count, [](const Object& one) { return one.kind == 'l'; });
     Lists lists;
     Contents given;
     std::size_t place = 0;
     for (int i = 0; i < count; ++place) {
-      given.push_back(content_of(values[i]));
-      i += add_object(values + i, place, "", lists, contents);
+      if (has_lists) given.push_back(content_of(values[i]));
+      if (has_lists) i += add_object(values + i, place, "", lists, contents);
+      else contents.push_back(content_of(values[i++]));
     }
-    if (phase == 'g') recorder.at_given(running, given);
-    else if (phase == 'i') recorder.at_inputs(running, contents, &lists, &given);
-    else recorder.at_launch(running, launch, phase == 'b', contents, &lists);
-  } catch (...) {
-    // Out of memory: the model runs on without this event.
-  }
+    const Lists* const named = has_lists ? &lists : nullptr;
+    if (phase == 'g') recorder.at_given(running, has_lists ? given : contents);
+    else if (phase == 'i') recorder.at_inputs(running, contents, named, has_lists ? &given : nullptr);
+    else recorder.at_launch(running, launch, phase == 'b', contents, named);
+  });
 }
 
 inline void end_postponed(Recorder& recorder) {
@@ -102,53 +95,45 @@ inline void end_postponed(Recorder& recorder) {
 
 inline void* begin_objects(void* of) noexcept {
   Table& table = *static_cast<Table*>(of);
-  try {
+  spare_model([&] {
     Recorder* const recorder = recorder_made(table);
     if (recorder && !recorder->is_fork()) end_postponed(*recorder);
-  } catch (...) {
-    return nullptr;  // out of memory
-  }
+  });
   return begin_call(table);
 }
 
 inline void end_objects(void* call) noexcept {
   RunningCall& running = *static_cast<RunningCall*>(call);
   Recorder& recorder = running.recorder;
-  try {
-    if (recorder.is_fork()) return;
-    if (recorder.is_captured_now()) {
-      return recorder.postpone(std::unique_ptr<RunningCall>(&running));
-    }
-    end_postponed(recorder);
-  } catch (...) {
-    // Out of memory.
-  }
-  end_call(call);
+  bool ends = true;
+  spare_model([&] {
+    ends = !recorder.is_fork() && !recorder.is_captured_now();
+    if (ends) end_postponed(recorder);
+    else if (!recorder.is_fork()) recorder.postpone(std::unique_ptr<RunningCall>(&running));
+  });
+  if (ends) end_call(call);
 }
 
 inline void* resume_call(void* table) noexcept {
-  try {
+  std::unique_ptr<RunningCall> call;
+  spare_model([&] {
     Wrapper& wrapper = read(*static_cast<Table*>(table));
-    if (wrapper.options.dormant) return nullptr;
+    if (wrapper.options.dormant) return;
     Recorder* const recorder = recorder_of<Recorder>(wrapper);
-    if (!recorder || recorder->is_worker() || recorder->is_fork()) return nullptr;
-    return recorder->resume().release();
-  } catch (...) {
-    return nullptr;
-  }
+    if (recorder && !recorder->is_worker() && !recorder->is_fork()) call = recorder->resume();
+  });
+  return call.release();
 }
 
 inline void finish_objects(void* of, bool is_last) noexcept {
   Recorder* const recorder = recorder_made(*static_cast<Table*>(of));
   if (!recorder || recorder->is_of_parent()) return;
-  try {
+  spare_model([&] {
     end_postponed(*recorder);
     recorder->read_replays(nullptr, is_last);
     recorder->finish();
     if (is_last) recorder->retire();
-  } catch (...) {
-    // Out of memory.
-  }
+  });
 }
 
 inline void print_to(int lines, int messages) noexcept {
@@ -178,15 +163,8 @@ inline bool find_fingerprint(AtenTensorHandle handle, std::string& to) {
   Tensor& tensor = item.tensor;
   if (!read_tensor(content, tensor) || !tensor.in_memory) return false;
   tensor.handle = handle;
-  const bool is_direct = (tensor.on_cpu && !is_complex(tensor.dtype)) || !tensor.numel;
-  if (!is_direct) fetch(item, tensor.on_cpu);
-  const auto& shape = is_direct ? tensor.shape : item.host.shape;
-  const auto& stride = is_direct ? tensor.stride : item.host.stride;
-  const Layout layout{
-      tensor.dtype, static_cast<int32_t>(shape.size()), tensor.numel, shape.data(), stride.data(),
-      tensor.device_index};
   Measured measured;
-  if (!measure_on_cpu(layout, is_direct ? tensor.data : item.host.data, thread_count(), measured)) return false;
+  if (!measure_here(item, is_complex(tensor.dtype), measured)) return false;
   to = hexadecimal(measured.fingerprint);
   return true;
 }

@@ -1,7 +1,6 @@
 // Which calls stay in a dump.
 #pragma once
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -82,19 +81,8 @@ class KeptCalls {
   };
   static constexpr int64_t patience = 30;  // seconds that a reader may hold up removing calls
 
-  template <class Act>
-  static void each(const std::string& path, Act&& act) {
-    DIR* const folder = opendir(path.c_str());
-    if (!folder) return;
-    while (dirent* entry = readdir(folder)) {
-      const std::string name = entry->d_name;
-      if (name != "." && name != "..") act(name);
-    }
-    closedir(folder);
-  }
-
   void measure(const std::string& path, Call& call) {
-    each(path, [&](const std::string& name) {
+    each_file(path, [&](const std::string& name) {
       struct stat about;
       if (lstat((path + "/" + name).c_str(), &about)) return;
       const uint64_t size = uint64_t(about.st_size);
@@ -132,7 +120,7 @@ class KeptCalls {
   void clear(const std::string& ranked) {
     if (is_clear_) return;
     is_clear_ = true;
-    each(ranked, [&](const std::string& name) {
+    each_file(ranked, [&](const std::string& name) {
       if (!name.compare(0, 6, ".gone.")) remove_tree(ranked + "/" + name);
     });
   }
@@ -140,7 +128,7 @@ class KeptCalls {
   static void remove_tree(const std::string& path) {
     if (!unlink(path.c_str())) return;
     // unlink() fails on a directory but removes a link to one, so this never leaves the dump.
-    each(path, [&](const std::string& name) { remove_tree(path + "/" + name); });
+    each_file(path, [&](const std::string& name) { remove_tree(path + "/" + name); });
     if (rmdir(path.c_str()) && errno != ENOENT) fail("remove", path);
   }
 

@@ -47,7 +47,7 @@ inline void describe(Json& json, const Item& item) {
   json.close(']').key("device").string(tensor.device);
   if (item.measured) {
     json.key("numel").number(statistics.numel);
-    const Numbers numbers(statistics, "null", Json::number_text);
+    const NumberTexts numbers(statistics, "null", Json::number_text);
     json.key("min").put(numbers.low).key("max").put(numbers.high);
     json.key("mean").put(numbers.mean).key("std").put(numbers.std);
     json.key("nan").number(statistics.nan).key("inf").number(statistics.inf);

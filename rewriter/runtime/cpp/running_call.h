@@ -22,8 +22,6 @@ struct Capture;
 
 struct RunningCall {
   RunningCall(Recorder& from, int64_t call) : recorder(from), number(call) {}
-  RunningCall(const RunningCall&) = delete;
-  RunningCall& operator=(const RunningCall&) = delete;
 
   void catch_up() {
     for (auto& act : later) act();

@@ -48,9 +48,9 @@ inline Statistics statistics_of(const Measured& measured, const Tensor& tensor) 
 }
 
 // The extremes, the mean and the deviation as texts: by `write`, unless they are integers, and `none` where there is none.
-struct Numbers {
+struct NumberTexts {
   template <class Write>
-  Numbers(const Statistics& of, const char* none, Write&& write) : low(none), high(none), mean(none), std(none) {
+  NumberTexts(const Statistics& of, const char* none, Write&& write) : low(none), high(none), mean(none), std(none) {
     if (!of.finite) return;
     low = of.low_text.empty() ? write(of.low) : of.low_text;
     high = of.high_text.empty() ? write(of.high) : of.high_text;
@@ -85,7 +85,7 @@ inline std::string health_of(const Item& item) {
   }
   text += " of " + std::to_string(statistics.numel);
   if (!statistics.finite) return text;
-  const Numbers numbers(statistics, "-", short_number);
+  const NumberTexts numbers(statistics, "-", short_number);
   return text + (statistics.magnitude ? "; |x| min " : "; min ") + numbers.low + " max " + numbers.high;
 }
 

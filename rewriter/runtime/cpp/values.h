@@ -118,19 +118,23 @@ inline bool issue_captured(ReadJob& job, Recorder& recorder) {
   return false;
 }
 
+// Measures a tensor on the host, in its own memory or in a copy. False for more dimensions than can be measured.
+inline bool measure_here(Item& item, bool is_copied, Measured& to) {
+  const Tensor& tensor = item.tensor;
+  const bool direct = (tensor.on_cpu && !is_copied) || !tensor.numel;
+  if (!direct) fetch(item, tensor.on_cpu);
+  const auto& shape = direct ? tensor.shape : item.host.shape;
+  const auto& stride = direct ? tensor.stride : item.host.stride;
+  const Layout layout{
+      tensor.dtype, static_cast<int32_t>(shape.size()), tensor.numel, shape.data(), stride.data(),
+      tensor.device_index};
+  return measure_on_cpu(layout, direct ? tensor.data : item.host.data, thread_count(), to);
+}
+
 inline void measure_on_host(ReadJob& job, std::size_t place, Recorder& recorder) {
   Item& item = job.event.items[place];
-  const Tensor& tensor = item.tensor;
   try {
-    const bool direct = (tensor.on_cpu && !is_copied(tensor, recorder)) || !tensor.numel;
-    if (!direct) fetch(item, tensor.on_cpu);
-    Layout layout = job.layouts[place];
-    if (!direct) {
-      layout.shape = item.host.shape.data();
-      layout.stride = item.host.stride.data();
-    }
-    const char* data = direct ? tensor.data : item.host.data;
-    if (!measure_on_cpu(layout, data, thread_count(), job.results[place])) {
+    if (!measure_here(item, is_copied(item.tensor, recorder), job.results[place])) {
       throw std::runtime_error("it has more dimensions than can be measured");
     }
     job.is_measured[place] = true;
@@ -158,16 +162,10 @@ inline void measure_values(EventJob& of, bool heads, Recorder& recorder) {
     if (!item.is_tensor() || !tensor.strided || !tensor.in_memory) continue;
     const bool has_numbers = is_number(tensor.dtype);
     if (!has_numbers && !recorder.fingerprints) continue;
-    if (job.event.captured) {
-      if (tensor.device_index == gpu && tensor.numel && has_numbers) add_to_gpu(job, i);
-      else if (tensor.on_cpu || !tensor.numel) measure_on_host(job, i, recorder);
-      continue;  // nothing else can be read during a capture
-    }
-    if (tensor.device_index == gpu && gpu >= 0 && tensor.numel && !is_copied(tensor, recorder)) {
-      add_to_gpu(job, i);
-    } else {
-      measure_on_host(job, i, recorder);
-    }
+    const bool captured = job.event.captured, is_on_gpu = gpu >= 0 && tensor.device_index == gpu && tensor.numel;
+    if (is_on_gpu && (captured ? has_numbers : !is_copied(tensor, recorder))) add_to_gpu(job, i);
+    // Nothing on a device can be copied during a capture.
+    else if (!captured || tensor.on_cpu || !tensor.numel) measure_on_host(job, i, recorder);
   }
   if (job.event.captured) {
     if (!job.on_gpu.empty() && !issue_captured(job, recorder)) job.on_gpu.clear();

@@ -322,7 +322,6 @@ Gpu& device_here() {
     gpu::Driver& driver = made->driver_;
     driver.get_context = [](void** context) { return *context = nullptr, 0; };
     driver.set_context = [](void*) { return 0; };
-    driver.is_capturing = [](void*, int* state) { return *state = 0, 0; };
     driver.allocate = [](uintptr_t* to, std::size_t size) {
       return *to = reinterpret_cast<uintptr_t>(std::malloc(size)), 0;
     };

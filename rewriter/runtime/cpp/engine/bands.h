@@ -192,7 +192,6 @@ class MemoryWork {
   }
 
   MemoryJob& job() { return job_; }
-  int device() const { return device_; }
   void* stream() const { return stream_; }
   // Whether the job compares bands, and how often it fills memory for a probe.
   bool compares() const { return job_.bands_count; }

@@ -115,6 +115,15 @@ constexpr Keys make_keys() {
 }
 constexpr Keys keys = make_keys();
 
+// Adds the product of a vector's words, each plus its key, to two sums.
+inline void add_product(const char* at, uint64_t key0, uint64_t key1, uint64_t& low, uint64_t& high) {
+  uint64_t words[2];
+  std::memcpy(words, at, sizeof words);
+  const uint128 product = static_cast<uint128>(words[0] + key0) * (words[1] + key1);
+  low += static_cast<uint64_t>(product);
+  high += static_cast<uint64_t>(product >> 64);
+}
+
 // Adds the products of `count` vectors, from vector `first` of their tile on.
 inline void add_vectors(const char* from, int first, int count, fingerprint::Pair& sums) {
   uint64_t low = 0, high = 0;
@@ -123,14 +132,8 @@ inline void add_vectors(const char* from, int first, int count, fingerprint::Pai
     const int some = 64 - column < count - done ? 64 - column : count - done;
     const uint64_t b0 = keys.b0[row], b1 = keys.b1[row];
     const char* at = from + std::size_t(done) * fingerprint::vector_bytes;
-    for (int i = 0; i < some; ++i) {
-      uint64_t words[2];
-      std::memcpy(words, at + i * fingerprint::vector_bytes, sizeof words);
-      uint64_t a = words[0] + (keys.a0[column + i] ^ b0);
-      uint64_t b = words[1] + (keys.a1[column + i] ^ b1);
-      const uint128 product = static_cast<uint128>(a) * b;
-      low += static_cast<uint64_t>(product);
-      high += static_cast<uint64_t>(product >> 64);
+    for (int i = 0; i < some; ++i, at += fingerprint::vector_bytes) {
+      add_product(at, keys.a0[column + i] ^ b0, keys.a1[column + i] ^ b1, low, high);
     }
     done += some;
   }
@@ -361,20 +364,13 @@ inline bool measure_rows(
   uint64_t low = 0, high = 0;
   for (int row = 0; row < count; ++row) {
     const uint64_t b0 = keys.b0[first + row], b1 = keys.b1[first + row];
-    auto add_product = [&](const char* at, int i) {
-      uint64_t words[2];
-      std::memcpy(words, at, sizeof words);
-      const uint64_t a = words[0] + (keys.a0[i] ^ b0), b = words[1] + (keys.a1[i] ^ b1);
-      const uint128 product = static_cast<uint128>(a) * b;
-      low += static_cast<uint64_t>(product);
-      high += static_cast<uint64_t>(product >> 64);
-    };
+    auto add = [&](const char* at, int i) { add_product(at, keys.a0[i] ^ b0, keys.a1[i] ^ b1, low, high); };
     for (int i = 0; i < 64; i += 4, from += 64) {
-      add_product(from, i);
-      add_product(from + 16, i + 1);
+      add(from, i);
+      add(from + 16, i + 1);
       Type::add(lanes, from, shift, false);
-      add_product(from + 32, i + 2);
-      add_product(from + 48, i + 3);
+      add(from + 32, i + 2);
+      add(from + 48, i + 3);
       Type::add(lanes, from + 32, shift, true);
     }
   }
@@ -480,28 +476,6 @@ inline Part measure_bytes(
   if (!part.finite) return part;
   finish_sums(sum, squares, shift - origin, part);
   return part;
-}
-
-// The value of each of the 256 bytes, for a dtype of 8 bits.
-struct Table {
-  double values[256];
-  explicit Table(int32_t dtype) {
-    char bytes[256];
-    for (int i = 0; i < 256; ++i) bytes[i] = static_cast<char>(i);
-    convert_float8(dtype, bytes, 256, values);
-  }
-};
-inline const Table& table_of(int32_t dtype) {
-  static const Table e5m2(dtypes::float8_e5m2), e4m3fn(dtypes::float8_e4m3fn),
-      e5m2fnuz(dtypes::float8_e5m2fnuz), e4m3fnuz(dtypes::float8_e4m3fnuz),
-      e8m0(dtypes::float8_e8m0fnu);
-  switch (dtype) {
-    case dtypes::float8_e5m2: return e5m2;
-    case dtypes::float8_e4m3fn: return e4m3fn;
-    case dtypes::float8_e5m2fnuz: return e5m2fnuz;
-    case dtypes::float8_e4m3fnuz: return e4m3fnuz;
-    default: return e8m0;
-  }
 }
 
 // The number that is subtracted from all elements before they are summed.
@@ -653,7 +627,7 @@ class Pass {
       }
       case dtypes::float8_e5m2: case dtypes::float8_e4m3fn: case dtypes::float8_e5m2fnuz:
       case dtypes::float8_e4m3fnuz: case dtypes::float8_e8m0fnu:
-        return all.merge(measure_bytes(from, count, table_of(dtype_).values, origin_));
+        return all.merge(measure_bytes(from, count, Float8Values::of(dtype_), origin_));
       default: break;
     }
     for (int done = 0; done < count; done += block_elements) {
@@ -745,12 +719,7 @@ inline int64_t count_near_limit(
     const int64_t left = layout.numel - done;
     const int some = left < block_elements ? static_cast<int>(left) : block_elements;
     gather.next(some, room);
-    if (size == 1) {
-      const double* table = table_of(dtype).values;
-      for (int i = 0; i < some; ++i) values[i] = table[static_cast<unsigned char>(room[i])];
-    } else {
-      convert(dtype, room, some, values);
-    }
+    convert(dtype, room, some, values);
     for (int i = 0; i < some; ++i) {
       count += is_finite(values[i]) && elements::is_near_limit(values[i], half, dtype);
     }

@@ -54,11 +54,6 @@ class Crc32 {
     return ~tables().add(value, data, size);
   }
 
-  // The checksum of two pieces, one after the other, of which the second has `size` bytes.
-  static uint32_t join(uint32_t first, uint32_t second, uint64_t size) {
-    return CrcPolynomial::product(CrcPolynomial::power(8 * size), first) ^ second;
-  }
-
  private:
   struct Tables {
     uint32_t of[8][256];

@@ -57,7 +57,6 @@ struct Driver {
       void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
       void**) = nullptr;
   int (*launch_with)(const void*, void*, void**, void**) = nullptr;  // with attributes; may be null
-  int (*is_capturing)(void*, int*) = nullptr;
   int (*synchronize)(void*) = nullptr;
   int (*get_error)(int, const char**) = nullptr;
 
@@ -74,7 +73,6 @@ struct Driver {
         {&load, "cuModuleLoadData"},
         {&get_function, "cuModuleGetFunction"},
         {&launch, "cuLaunchKernel"},
-        {&is_capturing, "cuStreamIsCapturing"},
         {&synchronize, "cuStreamSynchronize"},
         {&get_error, "cuGetErrorString"},
     };

@@ -1,6 +1,8 @@
 // Writes files and directories of a dump.
 #pragma once
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +13,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 
@@ -42,6 +46,32 @@ inline int write_all(int descriptor, const char* data, std::size_t size, std::si
     }
   }
   return 0;
+}
+
+// Opens a file with these flags, writes all of it and closes it. Returns 0, or the error.
+inline int write_file(const std::string& path, int flags, const char* data, std::size_t size) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
+  if (file < 0) return errno;
+  std::size_t done;
+  const int error = write_all(file, data, size, done);
+  return ::close(file) && !error ? errno : error;
+}
+
+inline std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Calls `act` with the name of each file in a folder.
+template <class Act>
+void each_file(const std::string& folder, Act&& act) {
+  DIR* const open = opendir(folder.c_str());
+  if (!open) return;
+  while (const dirent* entry = readdir(open)) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") act(name);
+  }
+  closedir(open);
 }
 
 [[noreturn]] inline void fail(const char* what, const std::string& path) {

@@ -10,7 +10,6 @@
 // rows.
 #pragma once
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -239,27 +238,10 @@ class FlightRing {
     header.tail.store(tail);
     header.state.store(copied);
     header.lock.store(0);
-    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file < 0) return false;
-    std::size_t done;
-    int error = write_all(file, copy.data(), copy.size(), done);
-    if (::close(file) && !error) error = errno;
-    if (!error) return true;
-    unlink(path.c_str());  // give the room on the disk back
+    const int error = write_file(path, O_EXCL, copy.data(), copy.size());
+    if (error) unlink(path.c_str());  // give the room on the disk back
     errno = error;
-    return false;
-  }
-
-  // Calls `act` for each file of a table of launches in a dump, with its name.
-  template <class Act>
-  static void for_each_table(const std::string& root, Act&& act) {
-    const std::string folder = root + "/record/tables";
-    DIR* const open = opendir(folder.c_str());
-    if (!open) return;
-    while (const dirent* entry = readdir(open)) {
-      if (entry->d_name[0] != '.') act(folder + "/" + entry->d_name, std::string(entry->d_name));
-    }
-    closedir(open);
+    return !error;
   }
 
   const std::string& path() const { return path_; }

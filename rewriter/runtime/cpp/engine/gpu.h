@@ -151,11 +151,6 @@ class Gpu {
     return read_row(captured_rows_ + number * gpu::row_words, replays, to);
   }
 
-  bool is_capturing(void* stream) const {
-    int state = 0;
-    return is_started() && !driver_.is_capturing(stream, &state) && state == 1;
-  }
-
   // Waits until the stream is idle. Returns the device's error, or an empty text.
   std::string synchronize(void* stream) const {
     const Relaxed relaxed;
@@ -544,10 +539,7 @@ class Gpu {
         blocks += task.blocks;
       }
       job_.count = some;
-      void* arguments[] = {&job_};
-      const int error = driver_.launch(
-          kernel_, blocks, 1, 1, gpu::threads, 1, 1, 0, stream, arguments, nullptr);
-      if (error) {
+      if (const int error = launch(kernel_, &job_, blocks, stream, false)) {
         problem_of_last_ = driver_.describe("the kernel cannot be launched", error);
         return false;
       }

@@ -20,6 +20,8 @@
 #include <utility>
 #include <vector>
 
+#include "files.h"
+
 namespace inductor_rewriter {
 
 class GraphMarks {
@@ -67,8 +69,6 @@ class GraphMarks {
     append(row + "]}");
     unlink(memory_.c_str());
   }
-  GraphMarks(const GraphMarks&) = delete;
-  GraphMarks& operator=(const GraphMarks&) = delete;
 
   // Adds the mark of a launch to the graph that is captured on the stream. `run` is the directory of the call
   // in the dump, like `rank0/run3`. False if that fails.
@@ -121,12 +121,8 @@ class GraphMarks {
   }
 
   bool append(const std::string& row) const {
-    const int file = open(record_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (file < 0) return false;
     const std::string line = row + "\n";
-    const bool is_written = ::write(file, line.data(), line.size()) == ssize_t(line.size());
-    close(file);
-    return is_written;
+    return !write_file(record_, O_APPEND, line.data(), line.size());
   }
 
   const std::unique_ptr<Device> device_;

@@ -4,19 +4,17 @@
 
 #include <dlfcn.h>
 #include <glob.h>
-#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
+#include <exception>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <utility>
 
 #include "cpu.h"
 #include "driver.h"
+#include "files.h"
 
 namespace inductor_rewriter::gpu {
 
@@ -99,11 +97,6 @@ struct Places {
   std::string own, torch, cache;
 };
 
-inline std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // The kernels as they were compiled when the recorder was: linked to it, or in a file beside it. They are
 // for this device, or for an earlier one of the same major version, whose code it runs. Null if there are none.
 inline void* load_built(const Driver& driver, const std::string& own, int major, int minor) {
@@ -148,15 +141,6 @@ inline std::string compile(
   return problem;
 }
 
-// The file appears when it is complete, or not at all.
-inline void write_file(const std::string& path, const std::string& content) {
-  const std::string partial = path + "." + std::to_string(getpid()) + ".part";
-  std::ofstream file(partial, std::ios::binary);
-  file << content;
-  file.close();
-  if (!file || std::rename(partial.c_str(), path.c_str())) std::remove(partial.c_str());
-}
-
 // Loads the kernels for a device: as they were built, kept by an earlier process, or compiled now, and kept. Null
 // if that fails, with the problem.
 inline void* load_kernels(
@@ -176,7 +160,11 @@ inline void* load_kernels(
   }
   if (problem.empty()) problem = compile(compiler, source, target, code);
   if (!problem.empty()) return nullptr;
-  if (!path.empty()) write_file(path, code);
+  try {
+    if (!path.empty()) write_whole(path, code);
+  } catch (const std::exception&) {
+    // It is compiled again next time.
+  }
   const int error = driver.load(&module, code.data());
   if (error) problem = driver.describe("the kernel cannot be loaded", error);
   return error ? nullptr : module;

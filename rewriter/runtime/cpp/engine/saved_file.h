@@ -35,8 +35,6 @@ class SavedFile {
   SavedFile(const std::string& where, const std::string& what, uint64_t bytes)
       : path(where), pickle(what), size(bytes),
         count(bytes ? (bytes + Staging::piece_size - 1) / Staging::piece_size : 1) {}
-  SavedFile(const SavedFile&) = delete;
-  SavedFile& operator=(const SavedFile&) = delete;
   ~SavedFile() {
     if (known >= 0) ::close(known);
     if (file >= 0) ::close(file);

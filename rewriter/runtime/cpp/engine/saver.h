@@ -52,8 +52,6 @@ class Saver {
   explicit Saver(uint64_t most = 0, int threads = 0, uint64_t staging = default_staging)
       : most_(most), threads_(threads > 0 ? threads : processors()), bound_(staging),
         staging_(device_, staging), pid_(getpid()) {}
-  Saver(const Saver&) = delete;
-  Saver& operator=(const Saver&) = delete;
 
   // Saves the bytes of a dense tensor as a new file; `pickle` describes the tensor. The bytes may change as
   // soon as this returns; bytes on a device may be changed by what is launched on `stream` after it.

@@ -13,7 +13,6 @@
 #include <cstring>
 #include <deque>
 #include <exception>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -273,11 +272,6 @@ class Triggers {
     return true;
   }
 
-  static std::string read_file(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-
   // Writes a dump with a copy of the ring. Returns an empty text, or the error.
   std::string write(const std::string& folder, const std::string& why) const {
     const std::string own = folder + "/record/" + ring_.name(), tables = folder + "/record/tables";
@@ -290,9 +284,9 @@ class Triggers {
     manifest += ",\n \"trigger\": ";
     append_string(manifest, why.c_str());
     write_whole(folder + "/manifest.json", manifest + "\n}\n");
-    ring_.for_each_table(root_, [&](const std::string& path, const std::string& name) {
-      const std::string to = tables + "/" + name;
-      if (link(path.c_str(), to.c_str())) write_whole(to, read_file(path));
+    each_file(root_ + "/record/tables", [&](const std::string& name) {
+      const std::string path = root_ + "/record/tables/" + name, to = tables + "/" + name;
+      if (name[0] != '.' && link(path.c_str(), to.c_str())) write_whole(to, read_file(path));
     });
     return ring_.copy_to(own + "/ring") ? "" : "it cannot be written: " + std::string(std::strerror(errno));
   }

@@ -76,8 +76,6 @@ class Output {
 class Writer {
  public:
   explicit Writer(Output& output) : output_(output) {}
-  Writer(const Writer&) = delete;
-  Writer& operator=(const Writer&) = delete;
   ~Writer() { stop(); }
 
   static constexpr std::size_t most = 4096;  // jobs in the queue; `put` waits if it is full

@@ -58,7 +58,7 @@ inline std::string statistics_text(const Item& item) {
   const Statistics& statistics = item.statistics;
   if (!item.measured) return "not measured";
   if (!statistics.numel) return "empty";
-  const Numbers numbers(statistics, "-", short_number);
+  const NumberTexts numbers(statistics, "-", short_number);
   const std::string text = (statistics.magnitude ? "|x| min " : "min ") + numbers.low + " max " + numbers.high +
       " mean " + numbers.mean + " std " + numbers.std;
   return text + " nan " + std::to_string(statistics.nan) + " inf " + std::to_string(statistics.inf);

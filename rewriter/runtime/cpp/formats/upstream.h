@@ -184,7 +184,7 @@ inline std::string python_facts(const Item& item, const Form& form) {
   text += form.fact("Size", "torch.Size(" + joined(tensor.shape) + ")");
   text += form.fact("Dtype", std::string("torch.") + dtype_info(tensor.dtype).name);
   if (!item.measured) return text;
-  const Numbers numbers(item.statistics, "None", [](double value) { return python_repr(value); });
+  const NumberTexts numbers(item.statistics, "None", [](double value) { return python_repr(value); });
   text += form.fact("Mean", numbers.mean) + form.fact("Min", numbers.low) + form.fact("Max", numbers.high);
   return text + form.fact("Std", numbers.std);
 }
@@ -196,7 +196,7 @@ inline std::string cpp_facts(const Item& item, const Form& form) {
   text += form.fact("Number of elements", std::to_string(tensor.numel));
   text += form.fact("Dtype", type_text(dtype_info(tensor.dtype)));
   if (item.measured && item.statistics.numel) {
-    const Numbers numbers(item.statistics, "nan", [](double value) { return python_general(value, 6); });
+    const NumberTexts numbers(item.statistics, "nan", [](double value) { return python_general(value, 6); });
     text += form.fact("Mean value", numbers.mean) + form.fact("Min value", numbers.low);
     text += form.fact("Max value", numbers.high);
   }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
@@ -99,14 +98,8 @@ inline std::string coverage_row(
 // Appends rows immediately: the program may crash next.
 inline void write_rows(const std::string& directory, const std::string& rows) {
   const std::string path = directory + "/memory.jsonl";
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (file < 0) fail("write", path);
-  std::size_t done;
-  const int problem = write_all(file, rows.data(), rows.size(), done);
-  ::close(file);
-  if (!problem) return;
-  errno = problem;
-  fail("write", path);
+  errno = write_file(path, O_APPEND, rows.data(), rows.size());
+  if (errno) fail("write", path);
 }
 
 }  // namespace inductor_rewriter

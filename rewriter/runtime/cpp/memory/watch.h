@@ -157,24 +157,37 @@ class MemoryOfWrapper {
     LeftOut skipped[memory_probes];
   };
 
+  // The memory of a tensor and the stream to act on it, or why that cannot be; `known` is such a reason.
+  struct Target {
+    Memory memory;
+    Places* places = nullptr;
+    void* stream = nullptr;
+    std::string problem;
+    bool is_usable() const { return places && problem.empty(); }
+  };
+  static Target find_target(AtenTensorHandle handle, const char* known) {
+    Target to;
+    to.problem = find_memory(handle, to.memory);
+    if (to.problem.empty() && known) to.problem = known;
+    if (to.problem.empty()) to.places = Places::of(to.memory.device(), to.problem);
+    if (to.places && !to.memory.on_cpu && !current_stream(&to.stream, to.memory.device_index)) {
+      to.problem = "its stream is not known";
+    }
+    return to;
+  }
+
   // Makes a filled buffer with bands that replaces one that was allocated; null if that one stays.
   AtenTensorHandle guard_and_fill(
       RunningCall& call, Watched& watched, int event, AtenTensorHandle made, const char* known) {
     drop(watched, event);  // from an earlier iteration of a loop
-    Memory memory;
-    std::string problem = find_memory(made, memory);
-    if (problem.empty() && known) problem = known;
-    Places* places = problem.empty() ? Places::of(memory.device(), problem) : nullptr;
-    if (!places) {
-      for (int probe : {bounds_probe, poison_probe}) skip(watched, probe, problem);
+    Target target = find_target(made, known);
+    Memory& memory = target.memory;
+    Places* const places = target.places;
+    if (!target.is_usable()) {
+      for (int probe : {bounds_probe, poison_probe}) skip(watched, probe, target.problem);
       return nullptr;
     }
     note_capture(watched, memory);
-    void* stream = nullptr;
-    if (!memory.on_cpu && !current_stream(&stream, memory.device_index)) {
-      for (int probe : {bounds_probe, poison_probe}) skip(watched, probe, "its stream is not known");
-      return nullptr;
-    }
     Guarded guarded;
     Filled parts[3] = {};  // both bands, and the buffer
     int filled = has_[bounds_probe] ? guard(call, watched, event, made, *places, memory, guarded, parts) : 0;
@@ -184,7 +197,7 @@ class MemoryOfWrapper {
       ++watched.done[poison_probe];
     }
     const int probe = has_[poison_probe] ? poison_probe : bounds_probe;
-    if (filled) fill(call, watched, *places, parts, filled, stream, probe);
+    if (filled) fill(call, watched, *places, parts, filled, target.stream, probe);
     return std::exchange(guarded.buffer.handle, nullptr);
   }
 
@@ -259,24 +272,18 @@ class MemoryOfWrapper {
   // Fills a buffer that the wrapper releases. Unless it is reused, its memory is not freed for a while.
   void give_up(
       RunningCall& call, Watched& watched, AtenTensorHandle handle, const char* known, bool is_reused) {
-    Memory memory;
-    std::string problem = find_memory(handle, memory);
-    Places* places = problem.empty() ? Places::of(memory.device(), problem) : nullptr;
-    Buffer* const buffer = problem.empty() ? find_buffer(watched, memory) : nullptr;
+    const Target target = find_target(handle, known);
+    const Memory& memory = target.memory;
+    Buffer* const buffer = memory.address ? find_buffer(watched, memory) : nullptr;
     if (has_[stale_probe]) {
-      void* stream = nullptr;
-      if (places && !memory.on_cpu && !current_stream(&stream, memory.device_index)) {
-        problem = "its stream is not known";
-      }
-      if (problem.empty() && known) problem = known;
-      if (!problem.empty() || !places) {
-        skip(watched, stale_probe, problem);
+      if (!target.is_usable()) {
+        skip(watched, stale_probe, target.problem);
       } else {
         const Memory& whole = buffer ? buffer->memory : memory;
         const uint64_t pattern = memory_pattern(stale_probe, fills_[stale_probe], memory.dtype);
         const Filled part = {whole.address, static_cast<uint64_t>(whole.bytes), pattern};
         ++watched.done[stale_probe];
-        fill(call, watched, *places, &part, 1, stream, stale_probe);
+        fill(call, watched, *target.places, &part, 1, target.stream, stale_probe);
         if (!is_reused && !watched.is_captured) keep(watched, handle, buffer);
       }
     }

@@ -186,12 +186,13 @@ void begin() {
   }
 }
 
-void run(unsigned blocks) {
+void run(unsigned blocks, bool lacks_first = false) {
   if (!stacks) begin();
   // The last blocks first: in which order they run must not matter. But where the last ones wait for the first:
   // on a GPU these run beside them, here one block runs at a time.
   for (unsigned i = 0; i < blocks; ++i) {
     blockIdx.x = kernel == both ? i : blocks - 1 - i;
+    if (lacks_first && !blockIdx.x) break;
     for (bool& one : finished) one = false;
     turns = arrived = 0;
     opens = -1;
@@ -222,87 +223,20 @@ extern "C" int compare_here(const Band* bands, int count, uint64_t launch, Damag
   return compare_bands(bands, count, launch, damage);
 }
 
-// Measures up to gpu::most_tasks tensors by one launch on a GPU of so many processors. How many rows
-// came out right, or -1 for what the kernel does not read.
-extern "C" int emulate(
-    const Layout* const* layouts, const void* const* data, int count, int processors, Measured* to) {
-  std::vector<gpu::Part> parts(static_cast<std::size_t>(gpu::most_blocks(processors) * count));
-  std::vector<uint32_t> counters(static_cast<std::size_t>(count));
-  std::vector<uint64_t> rows(static_cast<std::size_t>(count * gpu::row_words));
-  unsigned blocks = 0;
-  for (int i = 0; i < count; ++i) {
-    gpu::Task& task = job.tasks[i];
-    if (!gpu::make_task(*layouts[i], data[i], processors, task)) return -1;
-    task.row = &rows[static_cast<std::size_t>(i * gpu::row_words)];
-    task.replays = nullptr;
-    task.sequence = static_cast<uint64_t>(i + 1);
-    task.parts = parts.data() + blocks;
-    task.counter = &counters[static_cast<std::size_t>(i)];
-    task.first_block = blocks;
-    blocks += task.blocks;
-  }
-  job.count = count;
-  kernel = all;
-  run(blocks);
-  int right = 0;
-  for (int i = 0; i < count; ++i) {
-    uint64_t sequence = static_cast<uint64_t>(i + 1);
-    right += read_row(job.tasks[i].row, sequence, to[i]) && !counters[static_cast<std::size_t>(i)];
-  }
-  return right;
-}
-
-// The same by the quick kernel, if it takes all of them, otherwise -1: by a launch that measures and one
-// that merges. A block of each of the first `late` tensors has left nothing yet: they have no rows.
-extern "C" int emulate_quickly(
-    const Layout* const* layouts, const void* const* data, int count, int late, Measured* to) {
-  constexpr std::size_t most = 1024 * gpu::quick_vectors;
-  std::vector<gpu::Vector> parts(most * static_cast<std::size_t>(count));
-  std::vector<uint64_t> rows(static_cast<std::size_t>(count * gpu::row_words));
-  if (count > gpu::quick_tasks) return -1;
-  uint32_t blocks = 0;
-  for (int i = 0; i < count; ++i) {
-    gpu::QuickTask& task = quick_job.tasks[i];
-    if (!gpu::make_quick_task(*layouts[i], data[i], false, task, quick_job.rows[i])) return -1;
-    task.row = &rows[static_cast<std::size_t>(i * gpu::row_words)];
-    task.sequence = static_cast<uint64_t>(i + 1);
-    task.parts = parts.data() + most * static_cast<std::size_t>(i);
-    task.first_block = blocks;
-    blocks += task.blocks;
-  }
-  kernel = quick;
-  quick_job.count = static_cast<uint32_t>(count);
-  run(blocks);
-  for (int i = 0; i < late; ++i) parts[static_cast<std::size_t>(i) * most].second = 0;
-  kernel = merging;
-  merge_job.count = 0;
-  merge_job.checks = late != 0;
-  for (int i = 0; i < count; ++i) {
-    if (quick_job.tasks[i].split == gpu::carried) continue;
-    merge_job.tasks[merge_job.count++] = quick_job.tasks[i];
-  }
-  run(merge_job.count);
-  int right = 0;
-  for (int i = 0; i < count; ++i) {
-    uint64_t sequence = static_cast<uint64_t>(i + 1);
-    right += read_row(quick_job.tasks[i].row, sequence, to[i]);
-  }
-  return right;
-}
-
 // A device whose launches run here, at once.
 namespace {
 
 // By the quick kernel, by the one for all tensors; blocks of the last of the quick one; by that which acts on
 // memory behind measuring, and by that which acts alone.
 int launched[5];
-bool broken;      // launches of the quick kernel fail
+// What is wrong with launches of the quick kernel: they fail, or their first block does not come to its end.
+enum Fault { none, fails, lacks_a_block } fault;
 
 int launch_here(
     void* function, unsigned blocks, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
     void*, void** arguments, void**) {
   kernel = *static_cast<decltype(kernel)*>(function);
-  if ((kernel == quick || kernel == both) && broken) return 1;
+  if ((kernel == quick || kernel == both) && fault == fails) return 1;
   if (kernel == quick) quick_job = *static_cast<gpu::QuickJob*>(arguments[0]);
   else if (kernel == merging) merge_job = *static_cast<gpu::MergeJob*>(arguments[0]);
   else if (kernel == both) joined_job = *static_cast<gpu::JoinedJob*>(arguments[0]);
@@ -311,7 +245,7 @@ int launch_here(
   if (kernel == quick || kernel == all) ++launched[kernel == all];
   if (kernel == quick) launched[2] = static_cast<int>(blocks);
   if (kernel == both || kernel == memory) ++launched[3 + (kernel == memory)];
-  run(blocks);
+  run(blocks, kernel == quick && fault == lacks_a_block);
   return 0;
 }
 
@@ -372,53 +306,28 @@ extern "C" int device_read(uint64_t first, int count, int64_t waited, Measured* 
   return found;
 }
 
-// Fills memory, once what waits on that stream is measured: 1, or 0 if that was not done.
-extern "C" int device_fill(unsigned char* data, uint64_t bytes, uint64_t pattern, int stream) {
-  MemoryJob wanted = {};
-  wanted.parts_count = 1;
-  wanted.parts[0] = {data, bytes, pattern};
-  return device_here().act(wanted, reinterpret_cast<void*>(static_cast<uintptr_t>(stream)), false);
-}
-
 extern "C" int device_waits() { return Gpu::gathering; }
 extern "C" void device_merge() { device_here().merge(); }
-extern "C" void device_break(int yes) { broken = yes; }
+extern "C" void device_break(Fault next) { fault = next; }
 
 // Launches so far by kernel (`launched`).
 extern "C" void device_launches(int* to) { std::memcpy(to, launched, sizeof launched); }
 
-namespace {
-
-void run_memory(uint32_t blocks) {
-  kernel = memory;
-  memory_job.blocks = blocks;
-  run(memory_job.bands_count + blocks);
-}
-
-}  // namespace
-
-// Fills memory by the kernel, and by what fills that of the host.
-extern "C" void emulate_filling(
-    unsigned char* data, unsigned char* other, uint64_t bytes, uint64_t pattern, uint32_t blocks) {
-  // In two parts, of which the first one ends anywhere.
-  const uint64_t half = bytes / 2;
-  memory_job = {};
-  memory_job.parts_count = 2;
-  memory_job.parts[0] = {data, half, pattern};
-  memory_job.parts[1] = {data + half, bytes - half, pattern};
-  run_memory(blocks);
-  fill_memory(other, bytes, pattern);
-}
-
-// Compares guard bands by the kernel.
-extern "C" void emulate_comparing(
-    const Band* bands, int count, uint64_t launch, Damage* damage) {
-  memory_job = {};
-  memory_job.damage = damage;
-  memory_job.launch = launch;
-  memory_job.bands_count = static_cast<uint32_t>(count);
-  for (int i = 0; i < count; ++i) memory_job.bands[i] = bands[i];
-  run_memory(0);
+// Compares guard bands and fills memory by one job, once what waits on that stream is measured. Records of damage go
+// to `damage`, if it is given. 1, or 0 if that was not done.
+extern "C" int device_act(
+    const Band* bands, int compared, uint64_t launch, const Filled* parts, int filled, int stream, Damage* damage) {
+  MemoryJob wanted = {};
+  wanted.launch = launch;
+  wanted.bands_count = static_cast<uint32_t>(compared);
+  wanted.parts_count = static_cast<uint32_t>(filled);
+  std::copy(bands, bands + compared, wanted.bands);
+  std::copy(parts, parts + filled, wanted.parts);
+  Damage* const records = device_here().damage();
+  if (damage) std::fill(records, records + most_damaged, Damage());
+  const bool done = device_here().act(wanted, reinterpret_cast<void*>(static_cast<uintptr_t>(stream)), false);
+  if (damage) std::copy(records, records + most_damaged, damage);
+  return done;
 }
 
 // What a line about memory does: with a launch bands are compared, otherwise memory is filled.
@@ -428,16 +337,15 @@ struct MemoryStep {
   Filled part;
 };
 
-// Has lines wait for one another where they can: how many launches of the kernel that takes.
-extern "C" int emulate_work(const MemoryStep* steps, int count, Damage* damage) {
+// Has lines wait for one another where they can: how many jobs that takes.
+extern "C" int device_work(const MemoryStep* steps, int count, Damage* damage) {
   MemoryWork work;
-  int launches = 0;
+  int jobs = 0;
+  Damage* const records = device_here().damage();
+  std::fill(records, records + most_damaged, Damage());
   const auto settle = [&] {
     if (work.is_empty()) return;
-    memory_job = work.job();
-    memory_job.damage = damage;
-    run_memory(memory_job.parts_count ? 1 : 0);
-    ++launches;
+    jobs += device_here().act(work.job(), nullptr, false);
     work.clear();
   };
   for (int i = 0; i < count; ++i) {
@@ -451,5 +359,6 @@ extern "C" int emulate_work(const MemoryStep* steps, int count, Damage* damage) 
     work.fill(&step.part, 1, 0, nullptr, 0);
   }
   settle();
-  return launches;
+  std::copy(records, records + most_damaged, damage);
+  return jobs;
 }

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,22 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 def ring(library: ctypes.CDLL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ring:
     monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
     return Ring(library, tmp_path)
+
+
+@pytest.fixture
+def attached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """Makes the recorder of a wrapper, whose dump is `tmp_path`."""
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+    made: list[Any] = []
+
+    def make(table: list[dict[str, Any]] = TABLE, **changes: Any) -> Any:
+        made.append(attach({**OPTIONS, **changes}, table, ["given"]))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
 
 
 @pytest.fixture
@@ -256,10 +272,7 @@ def test_a_damaged_ring_is_read_as_far_as_it_goes(ring: Ring, tmp_path: Path) ->
 
 
 def test_a_ring_that_cannot_be_read_stays(
-    died: Callable[..., Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    died: Callable[..., Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Another version may read it, or who has all of it."""
     ring = died(tmp_path / "dump")
@@ -275,9 +288,7 @@ def test_a_ring_that_cannot_be_read_stays(
     assert len(open_dump(tmp_path / "dump").runs) == 1
 
 
-def test_what_is_no_ring_is_none(
-    died: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_ring_is_none(died: Callable[..., Path], tmp_path: Path) -> None:
     for number, make in enumerate((Path.mkdir, os.mkfifo)):
         ring = died(tmp_path / f"dump{number}")
         ring.unlink()
@@ -287,19 +298,12 @@ def test_what_is_no_ring_is_none(
         assert caught.value.slug == "not-a-dump"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[]",
-        "{",
-        '{"run": 5}',
-        '{"table": []}',
-        '{"table": {"launches": [5]}}',
-        '{"run": {"host": 1}}',
-    ],
-)
+NO_TABLES = ("[]", "{", '{"run": 5}', '{"table": []}', '{"table": {"launches": [5]}}')
+
+
+@pytest.mark.parametrize("text", [*NO_TABLES, '{"run": {"host": 1}}'])
 def test_a_table_that_is_none_says_nothing(
-    died: Callable[..., Path], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    died: Callable[..., Path], text: str, tmp_path: Path
 ) -> None:
     died(tmp_path / "dump")
     (tmp_path / "dump/record/tables/0000000000000001.json").write_text(text)
@@ -308,9 +312,7 @@ def test_a_table_that_is_none_says_nothing(
     assert not run.facts.launches
 
 
-def test_moments_that_are_none(
-    died: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_moments_that_are_none(died: Callable[..., Path], tmp_path: Path) -> None:
     for number, wall in enumerate((0, (1 << 64) - 1)):
         ring = died(tmp_path / f"dump{number}")
         data = bytearray(ring.read_bytes())
@@ -425,13 +427,10 @@ def test_more_threads_than_marks(ring: Ring) -> None:
 
 
 def test_marks_of_a_call_within_a_call_are_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    attached: Callable[..., Any], tmp_path: Path
 ) -> None:
     """A wrapper that calls another one, which is over by then."""
-    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
-    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
-    outer: Any = attach(OPTIONS, TABLE, ["given"])
-    inner: Any = attach({**OPTIONS, "artifact": "inner.py"}, TABLE, ["given"])
+    outer, inner = attached(), attached(artifact="inner.py")
     call(inner)  # whatever is made at first
     outer.begin()
     outer.inputs(torch.ones(2))
@@ -446,8 +445,6 @@ def test_marks_of_a_call_within_a_call_are_its_own(
     outer.before(2)
     (verdict,) = triage.of_dump(open_dump(tmp_path), ExitStatus(None, signal=9))
     assert (verdict.artifact, verdict.launch, verdict.state) == ("w.py", 2, "running")
-    outer.close()
-    inner.close()
 
 
 def test_the_last_calls_are_taken_and_all_if_they_are_asked_for(
@@ -509,9 +506,7 @@ def test_a_dump_that_cannot_be_written_tells_how_it_ended(
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
 
 
-def test_who_did_not_end_well_counts(
-    died: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_did_not_end_well_counts(died: Callable[..., Path], tmp_path: Path) -> None:
     """A process that ended by itself is no crash; beside one that did not it says nothing."""
     (tmp_path / "manifest.json").write_text('{"format": "rewriter.dump"}')
     ends = []
@@ -521,17 +516,14 @@ def test_who_did_not_end_well_counts(
     assert ends == [0, 1, 1]
 
 
-def test_the_oldest_call_goes_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
-    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
-    probed: Any = attach(OPTIONS, TABLE, ["given"])
+def test_the_oldest_call_goes_as_a_whole(attached: Callable[..., Any], tmp_path: Path) -> None:
+    probed = attached()
     for _ in range(200):
         call(probed)
     runs = open_dump(tmp_path).runs
     assert 5 < len(runs) < 150
     assert [run.facts.call for run in runs] == [*range(200 - len(runs), 200)]
     assert {len(run.steps) for run in runs} == {4}
-    probed.close()
 
 
 def of_values(values: list[float], *, given: float = 1.0) -> Callable[[Any], None]:
@@ -575,13 +567,11 @@ TRIGGERS: dict[str, tuple[str, list[Callable[[Any], None]], str]] = {
 
 @pytest.mark.parametrize("name", TRIGGERS)
 def test_a_trigger_writes_a_dump(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    name: str, attached: Callable[..., Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Once, with the launch that it is about as the last one; the program goes on."""
     wanted, calls, why = TRIGGERS[name]
-    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
-    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
-    probed: Any = attach({**OPTIONS, "on": [wanted]}, TABLE, ["given"])
+    probed = attached(on=[wanted])
     for act in (*calls[:-1], PLAIN, calls[-1], calls[-1], PLAIN):
         act(probed)
     probed.close()
@@ -606,13 +596,10 @@ def test_a_trigger_writes_a_dump(
 
 @pytest.mark.parametrize("kernel", ["aten.randint.low_out", "aoti_torch_cpu_randint_low_out"])
 def test_random_numbers_are_inputs_of_what_changes(
-    kernel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    kernel: str, attached: Callable[..., Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Other ones are no finding; what follows from the same ones is."""
-    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
-    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
-    table = [{**TABLE[0], "kernel": kernel}, *TABLE[1:]]
-    probed: Any = attach({**OPTIONS, "on": ["changed"]}, table, ["given"])
+    probed = attached([{**TABLE[0], "kernel": kernel}, *TABLE[1:]], on=["changed"])
     for values in ([1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [1.0, 2.0, 3.0], [4.0, 7.0, 8.0]):
         of_values(values)(probed)
     probed.close()
@@ -621,16 +608,10 @@ def test_random_numbers_are_inputs_of_what_changes(
 
 
 def test_what_is_as_usual_triggers_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    attached: Callable[..., Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
-    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
-    options = {
-        **OPTIONS,
-        "on": ["nan", "inf", "changed", "spike:10x", "slow:99999x"],
-        "allow": ["cpp_fused*:x"],
-    }
-    probed: Any = attach(options, TABLE, ["given"])
+    wanted = ["nan", "inf", "changed", "spike:10x", "slow:99999x"]
+    probed = attached(on=wanted, allow=["cpp_fused*:x"])
     for turn in range(40):
         of_values([1.0 + turn / 10, math.nan, turn % 3], given=turn)(probed)
     probed.close()
@@ -639,14 +620,12 @@ def test_what_is_as_usual_triggers_nothing(
 
 
 def test_a_trigger_leaves_earlier_dumps_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    attached: Callable[..., Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Also of a process of the same number, as in a container that was started again."""
-    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
-    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
     earlier = tmp_path / "triggered" / f"nan-{socket.gethostname()}.{os.getpid()}-1"
     earlier.mkdir(parents=True)
-    probed: Any = attach({**OPTIONS, "on": ["nan"]}, TABLE, ["given"])
+    probed = attached(on=["nan"])
     of_values([math.nan, 1.0, 1.0])(probed)
     probed.close()
     assert f"the last launches are in {earlier}.2\n" in capfd.readouterr().err
@@ -655,11 +634,9 @@ def test_a_trigger_leaves_earlier_dumps_alone(
 
 
 def test_a_slow_call_triggers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    attached: Callable[..., Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
-    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
-    probed: Any = attach({**OPTIONS, "on": ["slow:50x"]}, TABLE, ["given"])
+    probed = attached(on=["slow:50x"])
     for _ in range(10):
         call(probed)
     call(probed, fail=lambda: time.sleep(0.5))
@@ -675,15 +652,11 @@ def test_a_slow_call_triggers(
 
 
 def test_one_nan_is_one_dump_of_the_launch_where_it_is_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    attached: Callable[..., Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """All later launches have it, and so have the next call and another wrapper; NaN that are first
     elsewhere, some calls later, are another one."""
-    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
-    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
-    options = {**OPTIONS, "on": ["nan", "inf", "changed"]}
-    probed: Any = attach(options, TABLE, ["given"])
-    another: Any = attach(options, TABLE, ["given"])
+    probed, another = (attached(on=["nan", "inf", "changed"]) for _ in range(2))
     of_values([1.0, 1.0, 1.0])(probed)
     for _ in range(3):
         of_values([1.0, math.nan, math.nan])(probed)
@@ -733,12 +706,10 @@ def test_a_storm_leaves_dumps_for_later_calls_and_for_others(
 
 
 def test_what_runs_is_copied_when_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    attached: Callable[..., Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Within a call, from outside: the copy stays as it is, and the process goes on."""
-    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / "dump"))
-    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
-    probed: Any = attach(OPTIONS, TABLE, ["given"])
+    probed = attached(directory=str(tmp_path / "dump"))
     call(probed)
     command = ["control", str(os.getpid()), "dump", "-d", str(tmp_path / "now"), "--json"]
     call(probed, fail=lambda: cli.main(command))
@@ -755,19 +726,18 @@ def test_what_runs_is_copied_when_asked(
         assert cli.main(["triage", str(tmp_path / dump)]) == 0  # no crash
         assert f"verdict: the program was running {where}" in capfd.readouterr().out
     assert len(open_dump(tmp_path / "dump").runs) == 3
-    probed.close()
     for number in ("1", "9" * 5000):
         assert cli.main(["control", number, "dump"]) == 2
         assert "error[not-recorded]" in capfd.readouterr().err
 
 
 def test_a_copy_without_room_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    attached: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / "dump"))
-    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
-    probed: Any = attach(OPTIONS, TABLE, ["given"])
-    call(probed)
+    call(attached(directory=str(tmp_path / "dump")))
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -779,19 +749,14 @@ def test_a_copy_without_room_leaves_nothing(
     assert "error[unwritable]" in capfd.readouterr().err
     assert not (tmp_path / "now").exists()
     assert cli.main(command) == 0
-    probed.close()
 
 
 def test_a_process_is_asked_whatever_its_dump_is_called(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    attached: Callable[..., Any], tmp_path: Path
 ) -> None:
     dump = tmp_path / "a\nb\r\u2028 \\ é\udcff"
-    monkeypatch.setenv("REWRITER_DUMP", str(dump))
-    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
-    probed: Any = attach(OPTIONS, TABLE, ["given"])
-    call(probed)
+    call(attached(directory=str(dump)))
     assert [x for x in rings_of(os.getpid()) if x.parents[2] == dump]
-    probed.close()
 
 
 def test_what_is_no_trigger_is_refused() -> None:

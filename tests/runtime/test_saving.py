@@ -142,10 +142,8 @@ def _peak() -> int:
 @pytest.mark.programs
 @pytest.mark.usefixtures("warm_python")
 def test_a_killed_program_leaves_whole_files(tmp_path: Path) -> None:
-    environment = {**os.environ, "REWRITER_DUMP": str(tmp_path / "dump")}
-    command = [sys.executable, "-c", PROGRAM, "8", str(9 * MEGABYTE), "killed"]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert "ran on" not in run.stdout
+    ran = run(PROGRAM, 8, 9 * MEGABYTE, "killed", dump=tmp_path / "dump")
+    assert "ran on" not in ran.stdout
     assert len(rows_of(tmp_path / "dump")) == 8
     found = list(tmp_path.rglob("*.pt"))
     assert found  # the staging holds less than all of them
@@ -154,12 +152,34 @@ def test_a_killed_program_leaves_whole_files(tmp_path: Path) -> None:
         assert content_of(path).eq(number).all()
 
 
-def limited(command: Sequence[str], megabytes: int, folder: Path) -> list[str]:
-    """A command in a name space of its own, where `folder` is a small file system."""
+def run(
+    text: str, *words: object, dump: Path, within: Sequence[str] = (), **more: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a program with a dump; `within` begins the command."""
+    command = [*within, sys.executable, "-c", text, *map(str, words)]
+    environment = {**os.environ, "REWRITER_DUMP": str(dump)}
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, **more
+    )
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """Where a small file system can be mounted, whose copy is beside it."""
+    folder = tmp_path / "small"
+    for made in (folder, tmp_path / "small.copy"):
+        made.mkdir()
+    if subprocess.run([*limited(1, folder), "true"], capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    return folder
+
+
+def limited(megabytes: int, folder: Path) -> list[str]:
+    """Begins a command in a name space of its own, where `folder` is a small file system."""
     mount = f"mount -t tmpfs -o size={megabytes}m none {folder}"
     copy = f"cp -a {folder}/. {folder}.copy"
     script = f'{mount} && "$@"; code=$?; {copy}; exit $code'
-    return ["unshare", "-rm", "sh", "-c", script, "sh", *command]
+    return ["unshare", "-rm", "sh", "-c", script, "sh"]
 
 
 NO_ROOM = f"""
@@ -180,10 +200,8 @@ for number in range(4):
 def test_a_full_disk_leaves_neither_empty_calls_nor_half_of_a_file(
     tmp_path: Path, whole: int
 ) -> None:
-    program = [sys.executable, "-c", NO_ROOM, str(whole)]
-    environment = {**os.environ, "REWRITER_DUMP": str(tmp_path)}
-    run = subprocess.run(program, env=environment, capture_output=True, text=True, check=True)
-    assert run.stderr.count("File too large") == run.stderr.count("\n") == 1
+    ran = run(NO_ROOM, whole, dump=tmp_path, check=True)
+    assert ran.stderr.count("File too large") == ran.stderr.count("\n") == 1
     assert os.listdir(tmp_path / "rank0") == ["run0"] * whole
     assert bool([path for path in tmp_path.rglob("*") if path.is_file()]) == bool(whole)
 
@@ -220,32 +238,27 @@ is_over = True
 def test_a_fork_saves_and_ends_while_another_thread_saves(tmp_path: Path) -> None:
     """Its copy of a lock may be held by a thread that it does not have. A wrapper that a fork is
     the first to call is recorded there."""
-    environment = {**os.environ, "REWRITER_DUMP": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", FORKS], env=environment, check=True, timeout=60)
+    run(FORKS, dump=tmp_path, check=True)
     labels = [json.loads(x.read_text())["label"] for x in tmp_path.glob("rank0/run*/run.json")]
     assert labels.count("other") == 40
     assert all(content_of(path).eq(1).all() for path in tmp_path.rglob("*.pt"))
 
 
 @pytest.mark.programs
-def test_a_full_disk_stops_saving_and_nothing_else(tmp_path: Path) -> None:
-    (folder := tmp_path / "small").mkdir()
-    (tmp_path / "small.copy").mkdir()
-    if subprocess.run(limited(["true"], 1, folder), capture_output=True).returncode:
-        pytest.skip("no file system can be mounted here")
-    environment = {**os.environ, "REWRITER_DUMP": str(folder / "dump")}
-    program = limited([sys.executable, "-c", PROGRAM, "40", str(MEGABYTE // 4)], 16, folder)
-    run = subprocess.run(program, env=environment, capture_output=True, text=True, check=True)
-    assert run.stdout == "begun\nran on\n"
-    assert run.stderr.count("\n") == 1
-    assert "cannot be saved: No space left on device; nothing more is saved" in run.stderr
-    rows = rows_of(tmp_path / "small.copy/dump")
+def test_a_full_disk_stops_saving_and_nothing_else(small: Path) -> None:
+    dump, within = small / "dump", limited(16, small)
+    ran = run(PROGRAM, 40, MEGABYTE // 4, dump=dump, within=within, check=True)
+    assert ran.stdout == "begun\nran on\n"
+    assert ran.stderr.count("\n") == 1
+    assert "cannot be saved: No space left on device; nothing more is saved" in ran.stderr
+    copy = small.with_name("small.copy")
+    rows = rows_of(copy / "dump")
     assert len(rows) == 40
-    found = sorted((tmp_path / "small.copy").rglob("*.pt"))
+    found = sorted(copy.rglob("*.pt"))
     assert 5 <= len(found) <= 15
     for path in found:
         assert content_of(path).eq(int(path.parent.name.partition(".")[2] or 0)).all()
-    assert not list((tmp_path / "small.copy").rglob(".writing*"))
+    assert not list(copy.rglob(".writing*"))
     assert rows[-1]["unsaved"] == "the disk had no room for what came before it"
     assert "file" not in rows[-1]
 
@@ -274,17 +287,13 @@ int main(int, char** arguments) {
 
 
 @pytest.mark.programs
-def test_rows_have_the_room_of_files_that_fail(tmp_path: Path) -> None:
+def test_rows_have_the_room_of_files_that_fail(small: Path, tmp_path: Path) -> None:
     """A file that the disk has no room for holds the last of it until it is removed."""
-    (folder := tmp_path / "small").mkdir()
-    (tmp_path / "small.copy").mkdir()
-    if subprocess.run(limited(["true"], 1, folder), capture_output=True).returncode:
-        pytest.skip("no file system can be mounted here")
     (tmp_path / "rows.cpp").write_text(IN_CPP)
     program = str(tmp_path / "rows")
     compile = ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-I", str(SOURCES / "engine")]
     subprocess.run([*compile, str(tmp_path / "rows.cpp"), "-o", program], check=True)
-    subprocess.run(limited([program, str(folder)], 1, folder), check=True)
+    subprocess.run([*limited(1, small), program, str(small)], check=True)
     assert (tmp_path / "small.copy/rows").read_bytes() == b"row" * 10000
 
 
@@ -297,11 +306,9 @@ def test_a_file_that_may_not_be_so_large(tmp_path: Path) -> None:
         "signal.signal(signal.SIGXFSZ, signal.SIG_DFL)\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({MEGABYTE}, {MEGABYTE}))\n" + PROGRAM
     )
-    environment = {**os.environ, "REWRITER_DUMP": str(tmp_path)}
-    command = [sys.executable, "-c", program, "3", str(MEGABYTE)]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert (run.returncode, run.stdout) == (0, "begun\nran on\n")
-    assert run.stderr.count("File too large") == run.stderr.count("\n") == 1
+    ran = run(program, 3, MEGABYTE, dump=tmp_path)
+    assert (ran.returncode, ran.stdout) == (0, "begun\nran on\n")
+    assert ran.stderr.count("File too large") == ran.stderr.count("\n") == 1
     assert not [path for path in tmp_path.rglob("*") if path.suffix == ".pt"]
     assert not list(tmp_path.rglob(".writing*"))
 

@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from cpp_driver import (
+    DRIVER,
     FLAGS,
     HEADERS,
     MARKS,
@@ -26,7 +27,6 @@ from cpp_driver import (
     Both,
     Native,
     compile_sources,
-    driver,
     handle_of,
     load,
     options_of,
@@ -277,7 +277,7 @@ def test_the_probe_of_the_documents_works(
         text=True,
         check=True,
     ).stdout
-    library = load(compile_sources(tmp_path, FLAGS["quick"], {"driver": bundled + driver()}))
+    library = load(compile_sources(tmp_path, FLAGS["quick"], {"driver": bundled + DRIVER}))
     native = Native(library, options_of("count"), [row_of()])
     native.begin()
     native.before(12, torch.ones(5))

@@ -49,6 +49,13 @@ def give_up_others(recorder: Any) -> None:
     del large
 
 
+def watch(made: torch.Tensor) -> weakref.ref[Any]:
+    """Something that lives as long as the storage of a tensor."""
+    storage, watched = made.untyped_storage(), type("Watched", (), {})()
+    storage.watched = watched  # type: ignore[attr-defined]
+    return weakref.ref(watched)
+
+
 @pytest.mark.parametrize("way", ["variable", "view", "storage", "c++"])
 def test_what_somebody_has_is_nobody_elses(recorder: Any, way: str) -> None:
     """Also who is no object of Python."""
@@ -123,16 +130,8 @@ def test_a_tensor_that_is_watched_ends_with_its_buffer(recorder: Any) -> None:
 def test_a_storage_that_was_handed_over_ends_with_its_buffer(recorder: Any) -> None:
     """As CUDA graphs wait for the end of what a partition of the wrapper returned."""
 
-    def watch(made: torch.Tensor) -> weakref.ref[Any]:
-        storage, watched = made.untyped_storage(), type("Watched", (), {})()
-        storage.watched = watched  # type: ignore[attr-defined]
-        return weakref.ref(watched)
-
-    def partition() -> Any:
-        return recorder.allocated(0, fresh())
-
     recorder.begin()
-    first = partition()
+    first = recorder.allocated(0, fresh())
     known = watch(first)
     recorder.released(1, first)
     del first
@@ -142,10 +141,7 @@ def test_a_storage_that_was_handed_over_ends_with_its_buffer(recorder: Any) -> N
 def test_what_is_larger_than_all_that_is_free_may_be_ends_with_its_buffer(recorder: Any) -> None:
     recorder.begin()
     first = recorder.allocated(0, fresh((17 << 20,)))
-    watched = type("Watched", (), {})()
-    known = weakref.ref(watched)
-    first.untyped_storage().watched = watched
-    del watched
+    known = watch(first)
     recorder.released(1, first)
     assert bool(first[-3:].isnan().all())
     del first
@@ -260,10 +256,7 @@ def test_memory_goes_with_the_call() -> None:
     recorder = attached()
     recorder.begin()
     first, second = recorder.allocated(0, fresh()), recorder.allocated(1, fresh())
-    storage = first.untyped_storage()
-    watched = type("Watched", (), {})()
-    storage.watched, lease = watched, weakref.ref(watched)  # type: ignore[attr-defined]
-    del storage, watched
+    lease = watch(first)
     recorder.released(2, first)
     del first
     recorder.end()

@@ -59,42 +59,10 @@ PROBES = (
     *("sync", "time"),
 )
 
-# The types of the values in a line, as `Native.at` tells them apart, and the lines that tests make.
-TYPES = {
-    "t": "AtenTensorHandle",
-    "i": "int64_t",
-    "u": "uint64_t",
-    "f": "double",
-    "b": "bool",
-    "o": "const char*",
-}
-LINES = ["", "t", "tt", "tttt", "ti", "if", "ffib", "ffub", "ffff", "fffb", "ttou"]
-
 DRIVER = r"""
 #include <torch/csrc/inductor/aoti_runtime/arrayref_tensor.h>
 
-#include <cstring>
-#include <utility>
-
 using namespace inductor_rewriter;
-
-template <class T>
-static T value_of(uint64_t bits) {
-  T value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-// As injected lines make calls: by value.
-template <class... T, std::size_t... I>
-static bool say(
-    Call& _rw, int launch, int phase, [[maybe_unused]] const uint64_t* bits,
-    std::index_sequence<I...>) {
-  if (phase == 0) _rw.before(launch, value_of<T>(bits[I])...);
-  else if (phase == 1) _rw.after(launch, value_of<T>(bits[I])...);
-  else _rw.inputs(value_of<T>(bits[I])...);
-  return true;
-}
 
 extern "C" {
 // No types of the runtime's here: where they are hidden, so is a function of them.
@@ -104,10 +72,15 @@ void* test_wrapper(
 }
 void* test_begin(void* wrapper) { return new Call(*static_cast<Table*>(wrapper)); }
 void test_end(void* call) { delete static_cast<Call*>(call); }
-bool test_at(void* from, int launch, int phase, const char* types, const uint64_t* bits) {
+// A line with up to four values, each a `Value` of abi.h.
+void test_at(void* from, int launch, int phase, int count, const void* values) {
   Call& call = *static_cast<Call*>(from);
-  // LINES
-  return false;
+  const char name = "bai"[phase];
+  const Value* const of = static_cast<const Value*>(values);
+  if (count == 0) call.pass(name, launch);
+  else if (count == 1) call.pass(name, launch, of[0]);
+  else if (count == 2) call.pass(name, launch, of[0], of[1]);
+  else call.pass(name, launch, of[0], of[1], of[2], of[3]);
 }
 void test_array(void* from, int launch) {
   using namespace torch::aot_inductor;
@@ -307,12 +280,9 @@ class Native:
         return made[0]
 
     def reused(self, event: int, tensor: torch.Tensor) -> None:
-        self._gone(event, tensor, True)
+        self.released(event, tensor, is_reused=True)
 
-    def released(self, event: int, tensor: torch.Tensor) -> None:
-        self._gone(event, tensor, False)
-
-    def _gone(self, event: int, tensor: torch.Tensor, is_reused: bool) -> None:
+    def released(self, event: int, tensor: torch.Tensor, *, is_reused: bool = False) -> None:
         handle = ctypes.c_void_p(handle_of(tensor))
         self.library.test_gone(ctypes.c_void_p(self.call), event, handle, is_reused)
 
@@ -320,52 +290,32 @@ class Native:
         self.library.test_checked(ctypes.c_void_p(self.call), launch)
 
     def at(self, launch: int, phase: int, values: Sequence[Any], call: int | None = None) -> None:
-        made = []
-        types = ""
-        numbers = []
-        for value in values:
-            number = value
-            if isinstance(value, torch.Tensor):
-                types += "t"
-                number = handle_of(value)
-                made.append(number)
-            elif isinstance(value, Handle) or value is None:
-                types += "t"
-                number = value or 0
-            elif isinstance(value, bool):
-                types += "b"
-            elif isinstance(value, int):
-                types += "i" if value < 2**63 else "u"
-            elif isinstance(value, float):
-                types += "f"
-                number = struct.unpack("Q", struct.pack("d", value))[0]
-            else:
-                types += "o"
-                number = 0
-            numbers.append(int(number) % 2**64)
-        bits = (ctypes.c_uint64 * len(numbers))(*numbers)
+        assert len(values) in (0, 1, 2, 4), "test_at takes no line with so many values"
+        handles = [handle_of(x) if isinstance(x, torch.Tensor) else 0 for x in values]
+        packed = b"".join(map(_packed, values, handles))
         pointer = ctypes.c_void_p(self.call if call is None else call)
-        known = self.library.test_at(pointer, launch, phase, types.encode(), bits)
-        assert known, f"add {types} to LINES"
-        for handle in made:
+        self.library.test_at(pointer, launch, phase, len(values), packed)
+        for handle in filter(None, handles):
             self.library.aoti_torch_delete_tensor_object(ctypes.c_void_p(handle))
 
 
-def driver() -> str:
-    lines = (
-        f'  if (!std::strcmp(types, "{line}")) return say<{", ".join(map(TYPES.get, line))}>('
-        f"call, launch, phase, bits, std::make_index_sequence<{len(line)}>());\n"
-        for line in LINES
-    )
-    return DRIVER.replace("  // LINES\n", "".join(lines))
+def _packed(value: Any, handle: int) -> bytes:
+    """A `Value` of cpp/abi.h; the handle is that of a tensor."""
+    pack = struct.Struct("=c7xQdQ").pack
+    if isinstance(value, (torch.Tensor, Handle)) or value is None:
+        return pack(b"t", 0, 0, handle or value or 0)
+    if isinstance(value, int):
+        kind = b"b" if isinstance(value, bool) else b"u" if value >= 2**63 else b"i"
+        return pack(kind, value % 2**64, 0, 0)
+    return pack(b"f", 0, value, 0) if isinstance(value, float) else pack(b"o", 0, 0, 0)
 
 
 def compile_driver(folder: Path, flags: str, in_two: bool) -> Path:
     """The driver with the recorder in it, or with the recorder compiled apart, as in packages."""
     if not in_two:
-        return compile_sources(folder, flags, {"driver": text() + driver() + INSIDE})
+        return compile_sources(folder, flags, {"driver": text() + DRIVER + INSIDE})
     begin = f"{interface(arrays=True, memory=True)}{END}\n"
-    sources = {"driver": begin + driver(), "runtime": recorder("hidden") + INSIDE}
+    sources = {"driver": begin + DRIVER, "runtime": recorder("hidden") + INSIDE}
     return compile_sources(folder, flags, sources)
 
 
@@ -390,7 +340,6 @@ def load(path: str | Path, kind: type[ctypes.CDLL] = ctypes.CDLL) -> ctypes.CDLL
     library = kind(str(path))
     for name in ("test_wrapper", "test_begin", "test_allocated"):
         getattr(library, name).restype = ctypes.c_void_p
-    library.test_at.restype = ctypes.c_bool
     return library
 
 

@@ -73,14 +73,11 @@ struct Part {
     total.high += other.total.high;
     if (!other.finite) return;
     if (!finite) {
-      finite = other.finite;
-      low = other.low;
-      high = other.high;
-      low_key = other.low_key;
-      high_key = other.high_key;
-      mean = other.mean;
-      squares = other.squares;
-      scale = other.scale;
+      other.nan = nan;
+      other.positive_infinite = positive_infinite;
+      other.negative_infinite = negative_infinite;
+      other.total = total;
+      *this = other;
       return;
     }
     if (other.scale < scale) rescale(other.scale);
@@ -99,7 +96,6 @@ struct Part {
 
 __extension__ typedef unsigned __int128 uint128;
 
-// The tables of the fingerprint.
 struct Keys {
   uint64_t a0[64], a1[64], b0[64], b1[64];
 };
@@ -286,146 +282,116 @@ inline Part measure_keys(int64_t* values, int count, int64_t origin) {
   return part;
 }
 
-// Floats in vectors of eight, 32 bytes at a time.
+// Floats in vectors of eight, for two groups of sums, which do not depend on one another.
+template <class Type>
 struct Lanes {
-  Doubles sums = {}, squares = {}, more_sums = {}, more_squares = {};
-  Floats lows, highs;
-  Words largest = {};  // magnitudes, as bits
+  using Vector = typename Type::Vector;
+  using Bits = typename Type::Bits;
+  Doubles sums[2] = {}, squares[2] = {};
+  Vector lows = Vector{} + __builtin_inff(), highs = -lows;
+  Bits largest = {};  // magnitudes
+
+  void add(const Vector& some, const Bits& magnitude, double shift, int group) {
+    largest = magnitude > largest ? magnitude : largest;
+    lows = some < lows ? some : lows;
+    highs = some > highs ? some : highs;
+    const Doubles apart = __builtin_convertvector(some, Doubles) - shift;
+    sums[group] += apart;
+    squares[group] += apart * apart;
+  }
 };
 
-inline void add_floats(Lanes& lanes, const Floats& some, double shift, Doubles& sums, Doubles& squares) {
-  lanes.lows = some < lanes.lows ? some : lanes.lows;
-  lanes.highs = some > lanes.highs ? some : lanes.highs;
-  const Doubles apart = __builtin_convertvector(some, Doubles) - shift;
-  sums += apart;
-  squares += apart * apart;
-}
-
+// Each of these types adds 64 bytes. `beyond` and `least` are limits of the largest magnitude, as bits: for floats the
+// infinity, for float64 where squares leave its range.
 struct Float32 {
+  using Vector = Floats;
+  using Bits = Words;
   static constexpr int size = 4;
-  static void add(Lanes& lanes, const char* from, double shift, bool odd) {
-    Floats some;
-    std::memcpy(&some, from, sizeof some);
-    const Words magnitude = (Words)some & 0x7fffffff;
-    lanes.largest = magnitude > lanes.largest ? magnitude : lanes.largest;
-    add_floats(
-        lanes, some, shift, odd ? lanes.more_sums : lanes.sums,
-        odd ? lanes.more_squares : lanes.squares);
+  static constexpr int64_t beyond = 0x7f800000, least = 0;
+  static void add(Lanes<Float32>& lanes, const char* from, double shift, bool) {
+    for (int i = 0; i < 2; ++i) {
+      Floats some;
+      std::memcpy(&some, from + 32 * i, sizeof some);
+      lanes.add(some, (Words)some & 0x7fffffff, shift, i);
+    }
   }
-  static constexpr uint32_t infinite = 0x7f800000;
 };
 
 struct BFloat16 {
+  using Vector = Floats;
+  using Bits = Words;
   static constexpr int size = 2;
-  static void add(Lanes& lanes, const char* from, double shift, bool) {
-    Halves first, second;
-    std::memcpy(&first, from, sizeof first);
-    std::memcpy(&second, from + sizeof first, sizeof second);
-    const Words a = __builtin_convertvector(first, Words) << 16;
-    const Words b = __builtin_convertvector(second, Words) << 16;
-    const Words magnitude = (a & 0x7fffffff) > (b & 0x7fffffff) ? a & 0x7fffffff : b & 0x7fffffff;
-    lanes.largest = magnitude > lanes.largest ? magnitude : lanes.largest;
-    add_floats(lanes, (Floats)a, shift, lanes.sums, lanes.squares);
-    add_floats(lanes, (Floats)b, shift, lanes.more_sums, lanes.more_squares);
+  static constexpr int64_t beyond = 0x7f800000, least = 0;
+  static void add(Lanes<BFloat16>& lanes, const char* from, double shift, bool) {
+    for (int i = 0; i < 4; ++i) {
+      Halves some;
+      std::memcpy(&some, from + 16 * i, sizeof some);
+      const Words bits = __builtin_convertvector(some, Words) << 16;
+      lanes.add((Floats)bits, bits & 0x7fffffff, shift, i % 2);
+    }
   }
-  static constexpr uint32_t infinite = 0x7f800000;
 };
 
 struct Float16 {
+  using Vector = Floats;
+  using Bits = Words;
   static constexpr int size = 2;
-  static void add(Lanes& lanes, const char* from, double shift, bool) {
-    Halves first, second;
-    std::memcpy(&first, from, sizeof first);
-    std::memcpy(&second, from + sizeof first, sizeof second);
-    add_half(lanes, __builtin_convertvector(first, Words), shift, lanes.sums, lanes.squares);
-    add_half(
-        lanes, __builtin_convertvector(second, Words), shift, lanes.more_sums, lanes.more_squares);
+  static constexpr int64_t beyond = 0x7c00, least = 0;
+  static void add(Lanes<Float16>& lanes, const char* from, double shift, bool) {
+    for (int i = 0; i < 4; ++i) {
+      Halves some;
+      std::memcpy(&some, from + 16 * i, sizeof some);
+      const Words bits = __builtin_convertvector(some, Words), magnitude = bits & 0x7fff;
+      // The exponents' biases differ by 112, for subnormal numbers too.
+      const Floats size = (Floats)(magnitude << 13) * 0x1p112f;
+      lanes.add((Floats)((Words)size | (bits & 0x8000) << 16), magnitude, shift, i % 2);
+    }
   }
-  static void add_half(
-      Lanes& lanes, const Words& bits, double shift, Doubles& sums, Doubles& squares) {
-    const Words magnitude = bits & 0x7fff;
-    lanes.largest = magnitude > lanes.largest ? magnitude : lanes.largest;
-    // The exponents' biases differ by 112, for subnormal numbers too.
-    const Floats size = (Floats)(magnitude << 13) * 0x1p112f;
-    add_floats(lanes, (Floats)((Words)size | (bits & 0x8000) << 16), shift, sums, squares);
+};
+
+struct Float64 {
+  using Vector = Doubles;
+  using Bits = Longs;
+  static constexpr int size = 8;
+  static constexpr int64_t beyond = int64_t{1023 + 400} << 52, least = int64_t{1023 - 400} << 52;
+  static void add(Lanes<Float64>& lanes, const char* from, double shift, bool odd) {
+    Doubles some;
+    std::memcpy(&some, from, sizeof some);
+    lanes.add(some, (Longs)some & 0x7fffffffffffffff, shift, odd);
   }
-  static constexpr uint32_t infinite = 0x7c00;
 };
 
 // What `count` rows of 64 vectors have, statistics and products, from row `first` of their tile on.
-// False where one is not finite, or `shift` far from the others: then `part` says nothing.
+// False where one is not within the limits, or `shift` far from the others: then `part` says nothing.
 template <class Type>
 inline bool measure_rows(
     const char* from, int first, int count, double shift, double origin, Part& part,
     fingerprint::Pair& sums) {
-  Lanes lanes;
-  lanes.lows = Floats{} + __builtin_inff();
-  lanes.highs = -lanes.lows;
+  Lanes<Type> lanes;
   uint64_t low = 0, high = 0;
   for (int row = 0; row < count; ++row) {
     const uint64_t b0 = keys.b0[first + row], b1 = keys.b1[first + row];
-    auto add = [&](const char* at, int i) { add_product(at, keys.a0[i] ^ b0, keys.a1[i] ^ b1, low, high); };
     for (int i = 0; i < 64; i += 4, from += 64) {
-      add(from, i);
-      add(from + 16, i + 1);
-      Type::add(lanes, from, shift, false);
-      add(from + 32, i + 2);
-      add(from + 48, i + 3);
-      Type::add(lanes, from + 32, shift, true);
+      for (int j = 0; j < 4; ++j) {
+        add_product(from + 16 * j, keys.a0[i + j] ^ b0, keys.a1[i + j] ^ b1, low, high);
+      }
+      Type::add(lanes, from, shift, i / 4 % 2);
     }
   }
   sums.low += low;
   sums.high += high;
-  for (int i = 0; i < 8; ++i) {
-    if (lanes.largest[i] >= Type::infinite) return false;
-  }
-  float lowest = lanes.lows[0], highest = lanes.highs[0];
+  int64_t most = lanes.largest[0];
+  part.low = lanes.lows[0];
+  part.high = lanes.highs[0];
   for (int i = 1; i < 8; ++i) {
-    lowest = lanes.lows[i] < lowest ? lanes.lows[i] : lowest;
-    highest = lanes.highs[i] > highest ? lanes.highs[i] : highest;
+    most = lanes.largest[i] > most ? lanes.largest[i] : most;
+    part.low = smaller(part.low, lanes.lows[i]);
+    part.high = larger(part.high, lanes.highs[i]);
   }
+  if (most >= Type::beyond || most < Type::least) return false;
   part.finite = count * (64 * 16 / Type::size);
-  part.low = lowest;
-  part.high = highest;
   return finish_sums(
-      total(lanes.sums + lanes.more_sums), total(lanes.squares + lanes.more_squares),
-      shift - origin, part);
-}
-
-// The same for float64, if no square leaves its range.
-inline bool measure_double_rows(
-    const char* from, int first, int count, double shift, double origin, Part& part,
-    fingerprint::Pair& sums) {
-  add_vectors(from, 64 * first, 64 * count, sums);
-  Doubles lows, highs, total_sums[2] = {}, squares[2] = {};
-  std::memcpy(&lows, from, sizeof lows);
-  highs = lows;
-  Longs largest = {};
-  for (int i = 0; i < count * 8; ++i, from += 128) {
-    for (int j = 0; j < 2; ++j) {
-      Doubles some;
-      std::memcpy(&some, from + 64 * j, sizeof some);
-      const Longs magnitude = (Longs)some & 0x7fffffffffffffff;
-      largest = magnitude > largest ? magnitude : largest;
-      lows = some < lows ? some : lows;
-      highs = some > highs ? some : highs;
-      const Doubles apart = some - shift;
-      total_sums[j] += apart;
-      squares[j] += apart * apart;
-    }
-  }
-  int64_t most = 0;
-  for (int i = 0; i < 8; ++i) most = largest[i] > most ? largest[i] : most;
-  if (most >= int64_t{1023 + 400} << 52 || most < int64_t{1023 - 400} << 52) return false;
-  part.low = lows[0];
-  part.high = highs[0];
-  for (int i = 1; i < 8; ++i) {
-    part.low = smaller(part.low, lows[i]);
-    part.high = larger(part.high, highs[i]);
-  }
-  part.finite = count * 128;
-  return finish_sums(
-      total(total_sums[0] + total_sums[1]), total(squares[0] + squares[1]), shift - origin, part);
+      total(lanes.sums[0] + lanes.sums[1]), total(lanes.squares[0] + lanes.squares[1]), shift - origin, part);
 }
 
 // Integers of 8 and 16 bits: sums over up to `piece_bytes` are exact.
@@ -496,7 +462,7 @@ class Pass {
       case dtypes::float32: add_rows_ = &Pass::add_rows<Float32>; break;
       case dtypes::bfloat16: add_rows_ = &Pass::add_rows<BFloat16>; break;
       case dtypes::float16: add_rows_ = &Pass::add_rows<Float16>; break;
-      case dtypes::float64: add_rows_ = &Pass::add_double_rows; break;
+      case dtypes::float64: add_rows_ = &Pass::add_rows<Float64>; break;
       default: break;
     }
     find_origin();
@@ -598,16 +564,6 @@ class Pass {
     convert(dtype_, from, 1, shift);
     Part part;
     if (measure_rows<Type>(from, first, rows, shift[0], origin_, part, sums)) all.merge(part);
-    else measure_elements(from, int64_t{rows} * 1024, all);
-    return true;
-  }
-
-  bool add_double_rows(
-      const char* from, int first, int rows, Part& all, fingerprint::Pair& sums) const {
-    double shift;
-    std::memcpy(&shift, from, sizeof shift);
-    Part part;
-    if (measure_double_rows(from, first, rows, shift, origin_, part, sums)) all.merge(part);
     else measure_elements(from, int64_t{rows} * 1024, all);
     return true;
   }

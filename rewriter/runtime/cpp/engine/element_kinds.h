@@ -150,9 +150,16 @@ struct Origin {
 };
 
 // A kind of dtypes has `Extreme`; `huge`, whether sums are scaled; `passes`, whether a vector's
-// elements can all go to `add`; `add`; `take`, for a single element; and the extremes as keys of
-// float64 (`least`, `greatest`: of the whole warp).
+// elements can all go to `add`; and `add`. Most are like this one.
+struct Usual {
+  static constexpr bool huge = false;
+  template <class Extreme>
+  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<Extreme>&, const Vector&, const Origin&) {
+    return true;
+  }
+};
 
+// Extremes: `take` is for a single element, `least` and `greatest` are keys of float64, of the whole warp.
 template <class T>
 struct Extremes;
 template <>
@@ -163,6 +170,8 @@ struct Extremes<float> {
     low = fminf(low, static_cast<float>(value));
     high = fmaxf(high, static_cast<float>(value));
   }
+  INDUCTOR_REWRITER_DEVICE float lowest(float value) { return value; }
+  INDUCTOR_REWRITER_DEVICE float highest(float value) { return value; }
   INDUCTOR_REWRITER_DEVICE int64_t least(float value) {
     return key_of(static_cast<double>(float_of(least_of(key_of(value)))));
   }
@@ -209,12 +218,14 @@ struct Extremes<Two<Type>> {
     low = {Type::smaller(low.bits, bits | bits << 16)};
     high = {Type::larger(high.bits, bits | bits << 16)};
   }
-  INDUCTOR_REWRITER_DEVICE int64_t least(Two<Type> two) {
-    return Extremes<float>::least(fminf(Two<Type>::first(two), Two<Type>::second(two)));
+  INDUCTOR_REWRITER_DEVICE float lowest(Two<Type> two) {
+    return fminf(Two<Type>::first(two), Two<Type>::second(two));
   }
-  INDUCTOR_REWRITER_DEVICE int64_t greatest(Two<Type> two) {
-    return Extremes<float>::greatest(fmaxf(Two<Type>::first(two), Two<Type>::second(two)));
+  INDUCTOR_REWRITER_DEVICE float highest(Two<Type> two) {
+    return fmaxf(Two<Type>::first(two), Two<Type>::second(two));
   }
+  INDUCTOR_REWRITER_DEVICE int64_t least(Two<Type> two) { return Extremes<float>::least(lowest(two)); }
+  INDUCTOR_REWRITER_DEVICE int64_t greatest(Two<Type> two) { return Extremes<float>::greatest(highest(two)); }
 };
 
 // Adds a single element: counts it if it is not finite, or near the limit of its type.
@@ -268,9 +279,8 @@ INDUCTOR_REWRITER_DEVICE void add_apart(Sums<Extreme>& sums, Extreme extreme, do
 // since these operations keep NaN. Extremes of 16 bits are found two at a time; numbers near the limit are
 // taken one by one: adding `step` carries from the exponents of both.
 template <class Type>
-struct Narrow {
+struct Narrow : Usual {
   using Extreme = typename Type::Extreme;
-  static constexpr bool huge = false;
 
   INDUCTOR_REWRITER_DEVICE void add(
       Sums<Extreme>& sums, const Vector& vector, const Origin& origin) {
@@ -322,13 +332,18 @@ struct Two {
   INDUCTOR_REWRITER_DEVICE float second(Two two) { return Type::plain(two.bits >> 16); }
 };
 
-struct BFloat16 {
-  using Extreme = Two<BFloat16>;
+template <class Type>
+struct Pairs {
+  using Extreme = Two<Type>;
   static constexpr bool pairs = true;
-  static constexpr uint32_t step = 0x01000100u, exponents = 0x7f807f80u, carries = 0x80008000u;
-  static constexpr uint32_t most = 0x7f7f7f7fu, least = 0xff7fff7fu;
+  static constexpr uint32_t carries = 0x80008000u;
   INDUCTOR_REWRITER_DEVICE uint32_t bits(Extreme two) { return two.bits; }
   INDUCTOR_REWRITER_DEVICE Extreme of_bits(uint32_t bits) { return {bits}; }
+};
+
+struct BFloat16 : Pairs<BFloat16> {
+  static constexpr uint32_t step = 0x01000100u, exponents = 0x7f807f80u;
+  static constexpr uint32_t most = 0x7f7f7f7fu, least = 0xff7fff7fu;
   INDUCTOR_REWRITER_DEVICE float plain(uint32_t bits) { return __uint_as_float(bits << 16); }
   INDUCTOR_REWRITER_DEVICE uint32_t of(float value) { return __float_as_uint(value) >> 16; }
   INDUCTOR_REWRITER_DEVICE uint32_t smaller(uint32_t a, uint32_t b) {
@@ -343,13 +358,9 @@ struct BFloat16 {
   }
 };
 
-struct Float16 {
-  using Extreme = Two<Float16>;
-  static constexpr bool pairs = true;
-  static constexpr uint32_t step = 0x08000800u, exponents = 0x7c007c00u, carries = 0x80008000u;
+struct Float16 : Pairs<Float16> {
+  static constexpr uint32_t step = 0x08000800u, exponents = 0x7c007c00u;
   static constexpr uint32_t most = 0x7bff7bffu, least = 0xfbfffbffu;
-  INDUCTOR_REWRITER_DEVICE uint32_t bits(Extreme two) { return two.bits; }
-  INDUCTOR_REWRITER_DEVICE Extreme of_bits(uint32_t bits) { return {bits}; }
   INDUCTOR_REWRITER_DEVICE float plain(uint32_t bits) {
     return __uint_as_float((bits & 0x8000u) << 16 | (bits & 0x7fffu) << 13) * 0x1p112f;
   }
@@ -381,9 +392,8 @@ struct Float16 {
 #endif
 };
 
-struct Float8 {
+struct Float8 : Usual {
   using Extreme = float;
-  static constexpr bool huge = false;
   INDUCTOR_REWRITER_DEVICE bool passes(
       const Sums<float>&, const Vector& vector, const Origin& origin) {
     const bool is_fnuz = origin.dtype == dtypes::float8_e5m2fnuz ||
@@ -433,9 +443,8 @@ struct Float64 {
 
 // Complex numbers of 32 and 64 bits, and integers of 32 bits: each element is converted.
 template <class Type>
-struct Converted {
+struct Converted : Usual {
   using Extreme = double;
-  static constexpr bool huge = false;
   INDUCTOR_REWRITER_DEVICE bool passes(
       const Sums<double>&, const Vector& vector, const Origin& origin) {
     return Type::passes(vector, origin.dtype);
@@ -487,12 +496,8 @@ struct Rare {
 
 // Integers of 8 and 16 bits: the elements of a vector are summed as integers.
 template <int bytes>
-struct Small {
+struct Small : Usual {
   using Extreme = float;
-  static constexpr bool huge = false;
-  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<float>&, const Vector&, const Origin&) {
-    return true;
-  }
   INDUCTOR_REWRITER_DEVICE void add(Sums<float>& sums, const Vector& vector, const Origin& origin) {
     // Flipping the sign bit and then subtracting it extends the sign.
     const int flip =
@@ -519,12 +524,8 @@ struct Small {
 };
 
 // Booleans: bytes that are zero or not.
-struct Boolean {
+struct Boolean : Usual {
   using Extreme = float;
-  static constexpr bool huge = false;
-  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<float>&, const Vector&, const Origin&) {
-    return true;
-  }
   INDUCTOR_REWRITER_DEVICE void add(Sums<float>& sums, const Vector& vector, const Origin& origin) {
     int zeros = 0;
 #pragma unroll
@@ -542,14 +543,10 @@ struct Boolean {
 };
 
 // int64 and uint64, which float64 cannot hold: as keys in the order of int64.
-struct Wide {
+struct Wide : Usual {
   using Extreme = int64_t;
-  static constexpr bool huge = false;
   INDUCTOR_REWRITER_DEVICE int64_t key(uint64_t bits, int32_t dtype) {
     return static_cast<int64_t>(dtype == dtypes::uint64 ? bits ^ 1ull << 63 : bits);
-  }
-  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<int64_t>&, const Vector&, const Origin&) {
-    return true;
   }
   INDUCTOR_REWRITER_DEVICE void add(
       Sums<int64_t>& sums, const Vector& vector, const Origin& origin) {
@@ -567,12 +564,8 @@ struct Extremes<int64_t> {
 };
 
 // Dtypes without numbers, such as quantized ones: only the fingerprint is computed.
-struct Bytes {
+struct Bytes : Usual {
   using Extreme = double;
-  static constexpr bool huge = false;
-  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<double>&, const Vector&, const Origin&) {
-    return true;
-  }
   INDUCTOR_REWRITER_DEVICE void add(Sums<double>&, const Vector&, const Origin&) {}
 };
 

@@ -20,21 +20,19 @@ INDUCTOR_REWRITER_DEVICE T from_lane(T value, int lane) {
 INDUCTOR_REWRITER_DEVICE uint32_t vote(bool value) { return __ballot_sync(0xffffffffu, value); }
 
 // Reduces over `width` neighbouring lanes, a power of two; all of them get the result.
-INDUCTOR_REWRITER_DEVICE double sum_of(double value, int width = 32) {
+template <class T, class Join>
+INDUCTOR_REWRITER_DEVICE T reduced(T value, int width, const Join& join) {
 #pragma unroll
   for (int with = 16; with; with >>= 1) {
-    if (with < width) value += exchange(value, with);
+    if (with < width) value = join(value, exchange(value, with));
   }
   return value;
 }
+INDUCTOR_REWRITER_DEVICE double sum_of(double value, int width = 32) {
+  return reduced(value, width, [](double a, double b) { return a + b; });
+}
 INDUCTOR_REWRITER_DEVICE int64_t least_of(int64_t value, int width = 32) {
-#pragma unroll
-  for (int with = 16; with; with >>= 1) {
-    if (with >= width) continue;
-    const int64_t other = exchange(value, with);
-    value = other < value ? other : value;
-  }
-  return value;
+  return reduced(value, width, [](int64_t a, int64_t b) { return b < a ? b : a; });
 }
 INDUCTOR_REWRITER_DEVICE int64_t greatest_of(int64_t value, int width = 32) {
   return ~least_of(~value, width);
@@ -51,22 +49,13 @@ INDUCTOR_REWRITER_DEVICE uint64_t sum_of(uint64_t value, int width = 32) {
     return sum;
   }
 #endif
-#pragma unroll
-  for (int with = 16; with; with >>= 1) {
-    if (with < width) value += exchange(value, with);
-  }
-  return value;
+  return reduced(value, width, [](uint64_t a, uint64_t b) { return a + b; });
 }
 INDUCTOR_REWRITER_DEVICE int32_t least_of(int32_t value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   return __reduce_min_sync(0xffffffffu, value);
 #else
-#pragma unroll
-  for (int with = 16; with; with >>= 1) {
-    const int32_t other = exchange(value, with);
-    value = other < value ? other : value;
-  }
-  return value;
+  return reduced(value, 32, [](int32_t a, int32_t b) { return b < a ? b : a; });
 #endif
 }
 

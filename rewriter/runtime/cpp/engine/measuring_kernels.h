@@ -47,6 +47,12 @@ INDUCTOR_REWRITER_RARE const char* place_of(const Task& task, int size, int64_t 
   return at;
 }
 
+// Puts an element into a vector of zeros, from byte `at` on.
+INDUCTOR_REWRITER_DEVICE void put_element(Vector& to, int at, uint64_t bits) {
+  if (at < 8) to.first |= bits << 8 * at;
+  else to.second |= bits << 8 * (at - 8);
+}
+
 // Loads `count` elements that are `step` bytes apart.
 INDUCTOR_REWRITER_DEVICE Vector collect(const char* at, int64_t step, int size, int count) {
   Vector result = {0, 0};
@@ -79,9 +85,7 @@ INDUCTOR_REWRITER_DEVICE Vector collect(const char* at, int64_t step, int size, 
       default:  // complex numbers of 16 bytes are aligned to 8
         return {reinterpret_cast<const uint64_t*>(at)[0], reinterpret_cast<const uint64_t*>(at)[1]};
     }
-    const int from = i * size;
-    if (from < 8) result.first |= bits << 8 * from;
-    else result.second |= bits << 8 * (from - 8);
+    put_element(result, i * size, bits);
   }
   return result;
 }
@@ -100,9 +104,7 @@ INDUCTOR_REWRITER_RARE Vector gather(const Task& task, int size, int64_t vector)
 #pragma unroll 1
   for (int i = 0; i < count; ++i) {
     const Vector one = collect(place_of(task, size, element + i), 0, size, 1);
-    const int from = i * size;
-    if (from < 8) result.first |= one.first << 8 * from;
-    else result.second |= one.first << 8 * (from - 8);
+    put_element(result, i * size, one.first);
   }
   return result;
 }
@@ -245,6 +247,13 @@ INDUCTOR_REWRITER_DEVICE uint64_t merge_parts(
   return sum_of(all_finite);
 }
 
+template <class AnyTask>
+INDUCTOR_REWRITER_DEVICE void store_row(const AnyTask& task, uint64_t word, int lane) {
+  const uint64_t whole = sum_of(lane < checksum_word ? checked(word, lane) : 0);
+  if (lane == checksum_word) word = whole;
+  if (lane < row_words) reinterpret_cast<volatile uint64_t*>(task.row)[lane] = word;
+}
+
 // Writes the row of a tensor, by one warp, a word for each lane. The host finishes it (ring.h).
 template <class AnyTask>
 INDUCTOR_REWRITER_DEVICE void write_row(const AnyTask& task, uint64_t sequence, const Sum& sum) {
@@ -254,10 +263,7 @@ INDUCTOR_REWRITER_DEVICE void write_row(const AnyTask& task, uint64_t sequence, 
       static_cast<uint64_t>(sum.high), sum.shift, bits_of(sum.sum), bits_of(sum.squares),
       sum.first, sum.second, sum.scale, sum.near_limit, static_cast<uint64_t>(task.numel),
       static_cast<uint64_t>(task.dtype), sequence, 0};
-  uint64_t word = pick(words, lane);
-  const uint64_t whole = sum_of(lane < checksum_word ? checked(word, lane) : 0);
-  if (lane == checksum_word) word = whole;
-  if (lane < row_words) reinterpret_cast<volatile uint64_t*>(task.row)[lane] = word;
+  store_row(task, pick(words, lane), lane);
 }
 
 // Writes a row that holds the bytes of few elements, by one warp.
@@ -271,9 +277,7 @@ INDUCTOR_REWRITER_DEVICE void carry_elements(const QuickTask& task) {
   if (lane == numel_word) word = static_cast<uint64_t>(task.numel);
   if (lane == dtype_word) word = static_cast<uint64_t>(task.dtype) | has_elements;
   if (lane == sequence_word) word = task.sequence;
-  const uint64_t whole = sum_of(lane < checksum_word ? checked(word, lane) : 0);
-  if (lane == checksum_word) word = whole;
-  if (lane < row_words) reinterpret_cast<volatile uint64_t*>(task.row)[lane] = word;
+  store_row(task, word, lane);
 }
 
 // A block's share of a tensor: unit `first`, and every `task.blocks`th unit from there on.
@@ -400,6 +404,16 @@ struct KeyTable {
 };
 INDUCTOR_REWRITER_TABLE KeyTable key_table;
 
+// A value if it is finite, otherwise one of so many samples that is, or 0. Each lane looks at another one.
+template <class Sample>
+INDUCTOR_REWRITER_DEVICE double finite_of(double value, int samples, const Sample& sample) {
+  if (is_finite(value)) return value;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const double other = sample(static_cast<int64_t>(samples - 1) * lane / 31);
+  const uint32_t usable = vote(is_finite(other));
+  return usable ? from_lane(other, __ffs(static_cast<int>(usable)) - 1) : 0;
+}
+
 // Measures a block's share of a tensor, up to the results of its threads.
 INDUCTOR_REWRITER_DEVICE void measure_share(
     const Task& task, uint32_t block, Share& share, Origin& origin, Shared& shared,
@@ -445,14 +459,9 @@ INDUCTOR_REWRITER_DEVICE void measure_share(
   if (is_wide) {
     origin.key = Wide::key(one.first, dtype);
   } else if (elements::is_number(dtype) && sampled > 0) {
-    origin.shift = value_near(one, dtype);
-    if (!is_finite(origin.shift)) {
-      // Others then, one for each lane.
-      const double value = value_near(
-          sample(begin_element + static_cast<int64_t>(sampled - 1) * lane / 31), dtype);
-      const uint32_t usable = vote(is_finite(value));
-      origin.shift = usable ? from_lane(value, __ffs(static_cast<int>(usable)) - 1) : 0;
-    }
+    origin.shift = finite_of(value_near(one, dtype), sampled, [&](int64_t element) {
+      return value_near(sample(begin_element + element), dtype);
+    });
   }
   __syncthreads();
 
@@ -581,18 +590,6 @@ INDUCTOR_REWRITER_DEVICE double sample_quickly(const char* from) {
   return Type::upper(*reinterpret_cast<const uint32_t*>(from));
 }
 
-// The extremes as floats.
-INDUCTOR_REWRITER_DEVICE int32_t least_key(float extreme) { return key_of(extreme); }
-INDUCTOR_REWRITER_DEVICE int32_t greatest_key_of(float extreme) { return key_of(extreme); }
-template <class Type>
-INDUCTOR_REWRITER_DEVICE int32_t least_key(Two<Type> two) {
-  return key_of(fminf(Two<Type>::first(two), Two<Type>::second(two)));
-}
-template <class Type>
-INDUCTOR_REWRITER_DEVICE int32_t greatest_key_of(Two<Type> two) {
-  return key_of(fmaxf(Two<Type>::first(two), Two<Type>::second(two)));
-}
-
 // Measures one unit of a tensor by one block, which writes a partial result. `Reader` says where the vectors
 // are (vectors.h).
 template <class Type, class Reader>
@@ -617,13 +614,8 @@ INDUCTOR_REWRITER_DEVICE void measure_quickly(
   Origin origin = {sample(sampled / 2), 0, task.dtype};
   reader.share_keys(key_table.a, key_table.b, counts.keys, shared.keys);
   if (thread == 128) counts.nan = counts.positive = counts.negative = counts.near_limit = 0;
-  if (!is_finite(origin.shift)) {
-    // Others then, one for each lane.
-    const double value =
-        sample(static_cast<int>(static_cast<int64_t>(sampled - 1) * lane / 31));
-    const uint32_t usable = vote(is_finite(value));
-    origin.shift = usable ? from_lane(value, __ffs(static_cast<int>(usable)) - 1) : 0;
-  }
+  origin.shift = finite_of(
+      origin.shift, sampled, [&](int64_t element) { return sample(static_cast<int>(element)); });
   __syncthreads();
 
   QuickSums total = {};
@@ -681,8 +673,8 @@ INDUCTOR_REWRITER_DEVICE void measure_quickly(
 
   total.sum = sums.sum;
   total.squares = sums.squares;
-  total.least = least_key(sums.low);
-  total.greatest = greatest_key_of(sums.high);
+  total.least = key_of(Extremes<Extreme>::lowest(sums.low));
+  total.greatest = key_of(Extremes<Extreme>::highest(sums.high));
   sum_quickly(total, 16);
   if (lane == 0) shared.sums[warp] = total;
   __syncthreads();

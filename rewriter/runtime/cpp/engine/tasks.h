@@ -21,29 +21,35 @@ inline int most_blocks(int processors) {
   return processors * blocks_per_processor > few ? processors * blocks_per_processor : few;
 }
 
+inline int64_t tiles_of(int64_t bytes) { return (bytes + fingerprint::tile_bytes - 1) / fingerprint::tile_bytes; }
+
+// Sets what the tasks of both kernels say of a tensor. Its units are tiles, or quarters of tiles.
+template <class AnyTask>
+void describe(const Layout& layout, const void* data, int64_t bytes, bool in_quarters, AnyTask& task) {
+  task.data = static_cast<const char*>(data);
+  task.numel = layout.numel;
+  task.dtype = layout.dtype;
+  task.whole = bytes / fingerprint::vector_bytes;
+  task.split = in_quarters ? 2 : 0;
+  const int64_t unit = fingerprint::tile_bytes >> task.split;
+  task.units = static_cast<uint32_t>((bytes + unit - 1) / unit);
+}
+
 // Sets what a task says of a tensor. False if the kernel cannot read it.
 inline bool make_task(const Layout& layout, const void* data, int processors, Task& task) {
   Dimensions dims;
   const int size = elements::size(layout.dtype);
   if (!size || layout.numel < 0 || !dims.read(layout) || dims.count > most_dims) return false;
-  const auto address = reinterpret_cast<uintptr_t>(data);
-  task.data = static_cast<const char*>(data);
-  task.numel = layout.numel;
-  task.dtype = layout.dtype;
-  task.direct = dims.is_contiguous() && address % 16 == 0 ? 1 : 0;
+  const int64_t bytes = layout.numel * size;
+  describe(layout, data, bytes, 4 * tiles_of(bytes) <= few, task);
+  task.direct = dims.is_contiguous() && reinterpret_cast<uintptr_t>(data) % 16 == 0 ? 1 : 0;
   task.dims = dims.count;
   for (int i = 0; i < dims.count; ++i) {
     task.size[i] = dims.size[i];
     task.stride[i] = dims.stride[i];
   }
-  const int64_t bytes = layout.numel * size;
-  const int64_t tiles = (bytes + fingerprint::tile_bytes - 1) / fingerprint::tile_bytes;
-  task.split = 4 * tiles <= few ? 2 : 0;
-  const int64_t unit = fingerprint::tile_bytes >> task.split;
-  const int64_t units = (bytes + unit - 1) / unit;
-  task.units = static_cast<uint32_t>(units);
-  task.whole = bytes / fingerprint::vector_bytes;
   const int64_t most = bytes < large_bytes ? int64_t{few} : int64_t{most_blocks(processors)};
+  const int64_t units = task.units;
   task.blocks = static_cast<uint32_t>(units < 1 ? 1 : units < most ? units : most);
   return true;
 }
@@ -101,10 +107,8 @@ inline bool make_quick_task(
   const int size = elements::size(layout.dtype);
   const int64_t bytes = layout.numel * size;
   if (size && (!bytes || (is_contiguous && bytes > 0 && bytes <= most_carried_words * 8))) {
-    task.data = static_cast<const char*>(data);
-    task.numel = layout.numel;
+    describe(layout, data, bytes, false, task);
     task.whole = bytes;
-    task.dtype = layout.dtype;
     task.split = carried;
     task.units = 0;  // no partial results
     task.blocks = 1;
@@ -120,18 +124,11 @@ inline bool make_quick_task(
     Dimensions dims;
     if (!dims.read(layout) || !make_quick_rows(dims, size, is_aligned, rows)) return false;
   }
-  const int64_t tiles = (bytes + fingerprint::tile_bytes - 1) / fingerprint::tile_bytes;
-  task.data = static_cast<const char*>(data);
-  task.numel = layout.numel;
-  task.whole = bytes / fingerprint::vector_bytes;
-  task.dtype = layout.dtype;
-  task.split = tiles <= (with_others ? few_tiles : few / 4) ? 2 : 0;
-  const int64_t unit = fingerprint::tile_bytes >> task.split;
-  task.units = static_cast<uint32_t>((bytes + unit - 1) / unit);
+  describe(layout, data, bytes, tiles_of(bytes) <= (with_others ? few_tiles : few / 4), task);
   task.blocks = task.units;
   if (rows.kind == QuickRows::apart) {
     const uint32_t whole = static_cast<uint32_t>(task.whole);
-    const uint32_t length = static_cast<uint32_t>(unit / fingerprint::vector_bytes);
+    const uint32_t length = static_cast<uint32_t>(fingerprint::tile_vectors >> task.split);
     make_factors(length, rows, rows.factors[0]);
     make_factors(whole - (task.units - 1) * length, rows, rows.factors[1]);
   }

@@ -29,12 +29,6 @@ TABLE = [
 ]
 
 
-@pytest.fixture
-def dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / "dump"))
-    return tmp_path / "dump"
-
-
 def call(recorder: Any, number: int = 0) -> None:
     x, y = torch.ones(2), torch.zeros(2)
     recorder.begin()

@@ -40,12 +40,6 @@ def probes(*names: str, **changes: Any) -> dict[str, Any]:
     return options(*names, **{"when": "both", **changes})
 
 
-@pytest.fixture
-def dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / "dump"))
-    return tmp_path / "dump"
-
-
 def rows(dump: Path, run: int = 0) -> list[dict[str, Any]]:
     text = (dump / f"rank0/run{run}/events.jsonl").read_text()
     # Strictly: a name stands once in a row.

@@ -26,12 +26,6 @@ from tables import options, row
 TABLE = [row(repeats=True, after=[["out", "y"]])]
 
 
-@pytest.fixture
-def dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / "dump"))
-    return tmp_path / "dump"
-
-
 def recorder_of(*probes: str, **changes: Any) -> Any:
     return attach(options(*probes, **changes), TABLE)
 

@@ -82,10 +82,7 @@ def test_what_was_removed_is_written_again(saved: Saved) -> None:
         assert content_of(saved.save(torch.ones(size))).sum() == size
 
 
-def test_a_dump_of_two_wrappers_and_its_copy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / "dump"))
+def test_a_dump_of_two_wrappers_and_its_copy(dump: Path) -> None:
     labels = {"before": [["in", "x"]], "after": [["in", "x"], ["out", "y"]]}
     table = [row(**labels)]
     x = torch.randn(4, 4)
@@ -95,12 +92,12 @@ def test_a_dump_of_two_wrappers_and_its_copy(
             recorder.before(0, x.T)
             recorder.after(0, x.T, x * number)
         recorder.end()
-    files = sorted((tmp_path / "dump").rglob("*.pt"))
+    files = sorted(dump.rglob("*.pt"))
     assert len(files) == 2 * 3 * 3
     assert len({path.stat().st_ino for path in files}) == 4  # x, and three results
-    shutil.copytree(tmp_path / "dump", tmp_path / "copy")
-    shutil.rmtree(tmp_path / "dump")
-    for path in (tmp_path / "copy").rglob("before*.pt"):
+    shutil.copytree(dump, copy := dump.with_name("copy"))
+    shutil.rmtree(dump)
+    for path in copy.rglob("before*.pt"):
         found = content_of(path)
         assert torch.equal(found, x.T)
         assert found.stride() == x.T.stride()

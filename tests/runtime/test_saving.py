@@ -313,10 +313,7 @@ def test_a_file_that_may_not_be_so_large(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob(".writing*"))
 
 
-def test_no_more_bytes_than_wanted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
+def test_no_more_bytes_than_wanted(dump: Path, capfd: pytest.CaptureFixture[str]) -> None:
     recorder = recorder_of(max_bytes="10KB")
     kept = torch.arange(1000.0)  # 4,000 bytes
     for number in range(6):
@@ -324,7 +321,7 @@ def test_no_more_bytes_than_wanted(
         # The second call has the bytes of the first.
         recorder.after(0, kept + max(0, number - 1))
     recorder.end()
-    rows = rows_of(tmp_path)
+    rows = rows_of(dump)
     assert ["file" in row for row in rows] == [True, True, True, False, False, False]
     assert [row.get("unsaved") for row in rows[3:]] == ["--max-bytes was reached"] * 3
     error = capfd.readouterr().err
@@ -332,15 +329,14 @@ def test_no_more_bytes_than_wanted(
 
 
 def test_the_environment_limits_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    dump: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
     monkeypatch.setenv("REWRITER_MAX_BYTES", "1")
     recorder = recorder_of(max_bytes="10G")
     recorder.begin()
     recorder.after(0, torch.ones(3))
     recorder.end()
-    assert not list(tmp_path.rglob("*.pt"))
+    assert not list(dump.rglob("*.pt"))
     monkeypatch.setenv("REWRITER_MAX_BYTES", "much")
     recorder_of(max_bytes="10G").begin()
     assert "no probes: REWRITER_MAX_BYTES: 'much' is no size" in capfd.readouterr().err

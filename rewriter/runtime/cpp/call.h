@@ -112,7 +112,6 @@ inline Recorder* recorder_made(Table& table) {
   return wrapper.options.dormant ? nullptr : static_cast<Recorder*>(wrapper.recorder.load());
 }
 
-// Waits until the calls that ended are written.
 inline void finish_writing(Table& table) noexcept {
   Recorder* const recorder = recorder_made(table);
   if (!recorder) return;
@@ -242,7 +241,6 @@ inline Value keep_array(
   return keep(call, content);
 }
 
-// Passes something to the memory probes, if there are any.
 inline AtenTensorHandle pass_memory_line(
     void* call, char line, int number, AtenTensorHandle buffer, const char* problem) noexcept {
   RunningCall& running = *static_cast<RunningCall*>(call);

@@ -14,7 +14,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "calls.h"
 #include "engine/process.h"
 #include "engine/files.h"
 #include "json.h"

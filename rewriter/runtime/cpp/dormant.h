@@ -85,7 +85,6 @@ struct Session {
   }
 };
 
-// Receives the calls of a wrapper whose probes are dormant.
 class Dormant {
  public:
   explicit Dormant(const Wrapper& wrapper) : wrapper_(wrapper) {
@@ -96,7 +95,6 @@ class Dormant {
     name_ = name;
   }
 
-  // Starts a call; null if it is not recorded.
   std::unique_ptr<RunningCall> begin() {
     const int64_t number = number_.fetch_add(1, std::memory_order_relaxed);
     if (path_.empty()) return nullptr;
@@ -193,7 +191,6 @@ class Dormant {
     return call;
   }
 
-  // Handles a change of the control file.
   void switch_to(bool is_there, Ended& ended) {
     if (!is_there) {
       request_.clear();

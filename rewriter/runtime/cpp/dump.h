@@ -49,7 +49,6 @@ inline std::string device_name() {
   return has_name ? name : "cpu";
 }
 
-// REWRITER_COMMAND, or the command line of this process.
 inline std::string command_line() {
   if (const char* given = std::getenv("REWRITER_COMMAND")) return given;
   std::string text = read_file("/proc/self/cmdline");

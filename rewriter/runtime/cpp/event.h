@@ -204,13 +204,20 @@ inline std::string launch_text(const ProbedLaunch* launch, const char* phase) {
   return launch ? "#" + std::to_string(launch->row->launch) : std::string(phase);
 }
 
-// The values at one phase of one launch, or the inputs of a call, which have no launch.
-struct Event {
+// What an event is about: one phase of one launch, or the inputs of a call, which have no launch.
+struct EventPlace {
   int64_t call = 0;  // the number of the call in this process
   const ProbedLaunch* launch = nullptr;
   const char* phase = "";
   int iteration = 0;
   const std::string* line = nullptr;  // `#12 before KERNEL`, if there is no iteration
+};
+
+// The values at such a place.
+struct Event : EventPlace {
+  Event() = default;
+  explicit Event(const EventPlace& place) : EventPlace(place) {}
+
   std::vector<Item> items;
   std::string error;  // the error of the device, in which case nothing can be read
   std::vector<std::pair<std::string, std::string>> unexpected;  // of inputs, by name

@@ -36,24 +36,6 @@ inline bool is_allowed(const char* patterns, const std::string& kernel, const st
   return false;
 }
 
-// Records in the dump that a probe ended the program; only the first process does. `run` is the
-// directory of the call.
-inline void write_stopped(
-    const std::string& run, int launch, const std::string& kernel, const std::string& name) {
-  const std::size_t last = run.rfind('/');
-  const std::size_t before = last == 0 ? last : run.rfind('/', last - 1);
-  if (last == std::string::npos || before == std::string::npos) return;
-  Json json(true);
-  json.open('{').key("format").string("rewriter.stopped").key("version").number(int64_t{1});
-  json.key("run").string(run.substr(before + 1)).key("pid").number(static_cast<int64_t>(getpid()));
-  json.key("launch");
-  if (launch < 0) json.put("null");
-  else json.number(static_cast<int64_t>(launch));
-  json.key("kernel").string(kernel).key("arg").string(name).close('}');
-  const std::string path = run.substr(0, before) + "/stopped.json", text = json.text + "\n";
-  write_file(path, O_EXCL, text.data(), text.size());
-}
-
 // The first NaN, at which the program ends.
 class Finding {
  public:
@@ -78,8 +60,16 @@ class Finding {
   int64_t call() const { return call_; }
   // What the program ends with, after the beginning of every line.
   const std::string& text() const { return text_; }
+  // Records in the dump that the program ended here; only the first process does.
   void write() const {
-    if (!run_.empty()) write_stopped(run_, launch_, kernel_, name_);
+    if (run_.empty()) return;
+    const std::size_t before = run_.rfind('/', run_.rfind('/') - 1);  // ROOT/rank0/run3
+    Json json(true);
+    json.open('{').key("format").string("rewriter.stopped").key("version").number(int64_t{1});
+    json.key("run").string(run_.substr(before + 1)).key("pid").number(static_cast<int64_t>(getpid()));
+    json.key("launch").put(launch_ < 0 ? "null" : std::to_string(launch_));
+    json.key("kernel").string(kernel_).key("arg").string(name_).close('}').text += '\n';
+    write_file(run_.substr(0, before) + "/stopped.json", O_EXCL, json.text.data(), json.text.size());
   }
 
  private:

@@ -69,9 +69,7 @@ class Moments {
     moment.phase = phase;
     moment.labels = &labels;
     moment.probes = &probes;
-    Event event;
-    event.launch = &launch;
-    event.phase = phase;
+    const Event event({0, &launch, phase, 0, nullptr});
     moment.line = event.about() + " " + phase + (phase[0] == 'a' ? "  " : " ");
     moment.line += launch.row->kernel;
     moment.row = event_rows(event, false);

@@ -247,7 +247,6 @@ class RecentPlans : public Plans {
     }
   };
 
-  // Reads the facts about the values.
   void look_at(const Moment& moment, const Contents& contents, Recorder& recorder) {
     for (std::size_t i = 0; i < seen_.size(); ++i) {
       if (contents[i].kind > Content::Kind::array) {
@@ -283,7 +282,6 @@ class RecentPlans : public Plans {
     }
   }
 
-  // A new plan with the facts that were seen.
   std::shared_ptr<Plan> make(const Contents& contents) const {
     auto plan = std::make_shared<Plan>();
     plan->facts = seen_;

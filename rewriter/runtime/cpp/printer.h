@@ -172,10 +172,8 @@ class QueuedOutput : public Printer, private Output {
     put(job_of([this, &call, own = std::move(lines)] { add_row(call, own); }));
   }
 
-  // Whether a thread waits until all is written.
   bool is_waited_for() const { return waiting != 0; }
 
-  // Waits until all jobs are written.
   void drain() { writer_.drain(); }
 
   // Waits until all is written, and stops the thread. Nothing may follow.

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "calls.h"
+#include "settings.h"
 #include "captures.h"
 #include "device.h"
 #include "findings.h"
@@ -37,7 +37,6 @@ class Recorder : public QueuedOutput {
   const bool heads;
   const bool fingerprints;  // whether fingerprints are shown
 
-  // Whether the wrapper has this probe.
   bool has(const char* probe) const { return contains(options_.probes, probe); }
 
   const char* expected() const { return options_.expected ? options_.expected : ""; }
@@ -69,15 +68,9 @@ class Recorder : public QueuedOutput {
   // Calls `then` when the call is over, or earlier if too many wait. It gets the event without its values.
   template <class Act>
   void later(const Event& event, RunningCall& call, Act then) {
-    const ProbedLaunch* launch = event.launch;
-    const char* phase = event.phase;
-    int iteration = event.iteration;
-    call.later.push_back([this, &call, launch, phase, iteration, then] {
-      Event past;
-      past.call = call.number;
-      past.launch = launch;
-      past.phase = phase;
-      past.iteration = iteration;
+    const EventPlace place = event;
+    call.later.push_back([this, place, then] {
+      Event past(place);
       this->act(past, [&] { then(past); });
     });
     if (call.later.size() >= most_later) call.catch_up();
@@ -136,7 +129,6 @@ class Recorder : public QueuedOutput {
     });
   }
 
-  // Starts a recorded call with this number.
   std::unique_ptr<RunningCall> start_call(int64_t number) {
     auto call = std::make_unique<RunningCall>(*this, number);
     call->before.resize(moments_.launches().size());
@@ -193,7 +185,6 @@ class Recorder : public QueuedOutput {
   void at_launch(
       RunningCall& call, int index, bool before, Contents& contents, const Lists* lists = nullptr);
 
-  // Handles a memory line.
   template <class Act>
   void at_memory(RunningCall& call, Act&& act_on) {
     if (!memory_ || faulty_ || is_fork()) return;
@@ -247,11 +238,7 @@ class Recorder : public QueuedOutput {
     job.moment = &moment;
     job.call = &call;
     job.has_values = true;
-    job.event.call = event.call;
-    job.event.launch = event.launch;
-    job.event.phase = event.phase;
-    job.event.iteration = event.iteration;
-    job.event.line = event.line;
+    static_cast<EventPlace&>(job.event) = event;
     job.event.error.clear();
     job.event.unexpected.clear();
   }
@@ -262,19 +249,9 @@ class Recorder : public QueuedOutput {
   }
 
   static Event event_of(const RunningCall& call, const Moment& moment) {
-    Event event;
-    event.call = call.number;
-    event.launch = moment.launch;
-    event.phase = moment.phase;
-    event.line = &moment.line;
-    return event;
+    return Event({call.number, moment.launch, moment.phase, 0, &moment.line});
   }
-  static Event inputs_of(const RunningCall& call) {
-    Event event;
-    event.call = call.number;
-    event.phase = "inputs";
-    return event;
-  }
+  static Event inputs_of(const RunningCall& call) { return Event({call.number, nullptr, "inputs", 0, nullptr}); }
 
   void check_inputs(RunningCall& call, Event& event, const Contents& contents);
 

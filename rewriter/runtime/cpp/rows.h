@@ -15,7 +15,6 @@
 
 namespace inductor_rewriter {
 
-// The beginning of a row.
 inline void open_row(Json& json, const Event& event) {
   json.open('{');
   if (event.launch) {

@@ -38,7 +38,6 @@ struct RunningCall {
     write_row(json.close('}').text + "\n");
   }
 
-  // The state of a probe for this call.
   template <class State>
   State& state(const Probe* of) {
     std::lock_guard<std::mutex> guard(keeping_);

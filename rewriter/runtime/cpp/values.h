@@ -13,7 +13,6 @@ namespace inductor_rewriter {
 
 constexpr int64_t most_values = 64;  // printed elements of a tensor, as in Inductor's debug printer
 
-// The number of threads that the model uses.
 inline int thread_count() {
   static const auto count = find<int (*)()>("omp_get_max_threads");
   return count ? count() : 1;

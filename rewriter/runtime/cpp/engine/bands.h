@@ -51,7 +51,6 @@ INDUCTOR_REWRITER_BOTH ElementBytes bytes_of(const Band& band, uint32_t element)
   return band.before ? ElementBytes{band.bytes - far, band.bytes - near} : ElementBytes{near, far};
 }
 
-// Memory to be filled with a pattern.
 struct Filled {
   unsigned char* data;
   uint64_t bytes, pattern;
@@ -75,15 +74,15 @@ static_assert(sizeof(MemoryJob) <= 4096, "the limit for arguments of a launch");
 
 #if !defined(__CUDACC_RTC__)
 
-inline unsigned char expected_byte(const Band& band, const unsigned char* at) {
-  return static_cast<unsigned char>(band.pattern >> (reinterpret_cast<uintptr_t>(at) % 8 * 8));
+inline unsigned char byte_at(const unsigned char* at, uint64_t pattern) {
+  return static_cast<unsigned char>(pattern >> (reinterpret_cast<uintptr_t>(at) % 8 * 8));
 }
 
 inline bool is_whole(const Band& band) {
   const unsigned char* at = band.data;
   const unsigned char* const end = at + band.bytes;
   for (; at < end && reinterpret_cast<uintptr_t>(at) % 8; ++at) {
-    if (*at != expected_byte(band, at)) return false;
+    if (*at != byte_at(at, band.pattern)) return false;
   }
   uint64_t differs = 0;
   for (; at + 8 <= end; at += 8) {
@@ -91,7 +90,7 @@ inline bool is_whole(const Band& band) {
     std::memcpy(&word, at, 8);
     differs |= word ^ band.pattern;
   }
-  for (; at < end; ++at) differs |= static_cast<uint64_t>(*at ^ expected_byte(band, at));
+  for (; at < end; ++at) differs |= static_cast<uint64_t>(*at ^ byte_at(at, band.pattern));
   return !differs;
 }
 
@@ -106,7 +105,7 @@ inline int compare_bands(const Band* bands, int count, uint64_t launch, Damage* 
     for (uint32_t element = elements_of(band); element-- > 0;) {  // the nearest one comes last
       const ElementBytes bytes = bytes_of(band, element);
       uint32_t at = bytes.begin;
-      while (at < bytes.end && band.data[at] == expected_byte(band, band.data + at)) ++at;
+      while (at < bytes.end && band.data[at] == byte_at(band.data + at, band.pattern)) ++at;
       if (at == bytes.end) continue;
       mine.distance = element;
       ++mine.count;
@@ -125,13 +124,9 @@ inline int compare_bands(const Band* bands, int count, uint64_t launch, Damage* 
 inline void fill_memory(void* data, uint64_t bytes, uint64_t pattern) {
   unsigned char* at = static_cast<unsigned char*>(data);
   unsigned char* const end = at + bytes;
-  for (; at < end && reinterpret_cast<uintptr_t>(at) % 8; ++at) {
-    *at = static_cast<unsigned char>(pattern >> (reinterpret_cast<uintptr_t>(at) % 8 * 8));
-  }
+  for (; at < end && reinterpret_cast<uintptr_t>(at) % 8; ++at) *at = byte_at(at, pattern);
   for (; at + 8 <= end; at += 8) std::memcpy(at, &pattern, 8);
-  for (; at < end; ++at) {
-    *at = static_cast<unsigned char>(pattern >> (reinterpret_cast<uintptr_t>(at) % 8 * 8));
-  }
+  for (; at < end; ++at) *at = byte_at(at, pattern);
 }
 
 // Does a job in host memory. Returns how many bands are damaged and were not before.
@@ -196,7 +191,6 @@ class MemoryWork {
   // Whether the job compares bands, and how often it fills memory for a probe.
   bool compares() const { return job_.bands_count; }
   int filled(int probe) const { return filled_[probe]; }
-  // Starts an empty job.
   void clear() {
     forget_parts();
     job_.bands_count = 0;

@@ -105,7 +105,6 @@ class FlightRing {
 
   static uint64_t now() { return FlightSlot::now(); }
 
-  // Begins a call of a wrapper in this thread.
   FlightCall start(uint64_t number, uint64_t table) {
     FlightCall call;
     call.call = header_->calls.fetch_add(1) + 1;

@@ -198,7 +198,6 @@ class Gpu {
     return !launch(kernel, &job, job.bands_count + job.blocks, stream, !captured);
   }
 
-  // Why the last `measure` or `capture` failed.
   std::string problem_of_last() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return problem_of_last_;

@@ -42,7 +42,7 @@ class KnownFiles {
         return true;
       }
       for (Known& one : all) {
-        if (can_link_ && !one.pending) alike.push_back({one.path, one.about, one.sum, nullptr, {}});
+        if (can_link_ && !one.pending) alike.push_back(one);
       }
       if (alike.empty()) remember(all, file);
     }
@@ -60,8 +60,7 @@ class KnownFiles {
     {
       std::lock_guard<std::mutex> guard(lock_);
       for (Known& one : files_[file.key]) {
-        if (!can_link_ || one.pending || one.sum != file.sum) continue;
-        alike.push_back({one.path, one.about, one.sum, nullptr, {}});
+        if (can_link_ && !one.pending && one.sum == file.sum) alike.push_back(one);
       }
     }
     std::vector<char> room(2 * block);

@@ -54,7 +54,6 @@ OwnedJob<Job> job_of(Act act) {
   return OwnedJob<Job>(new ActJob(std::move(act)));
 }
 
-// The output that jobs write to.
 class Output {
  public:
   virtual ~Output() = default;
@@ -112,7 +111,6 @@ class Writer {
     --output_.waiting;
   }
 
-  // Whether the calling thread is inside `emit`.
   bool is_emitting() const {
     return is_emitting_.load(std::memory_order_acquire) &&
         pthread_equal(emitter_.load(std::memory_order_relaxed), pthread_self());

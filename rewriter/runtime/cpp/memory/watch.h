@@ -72,7 +72,6 @@ class MemoryOfWrapper {
     end_line(call, watched, row && row->memory_waits);
   }
 
-  // The call is over.
   void finish(RunningCall& call) {
     std::shared_ptr<Watched> watched = std::move(state_of(call));
     if (!watched) return;

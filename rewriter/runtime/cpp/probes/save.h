@@ -2,7 +2,10 @@
 #pragma once
 
 #include <atomic>
+#include <map>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "../archive.h"
@@ -21,11 +24,6 @@ inline std::atomic<SaveOther>& other_saver() {
 
 class Save : public Probe {
  public:
-  // No call follows, and all calls are over.
-  ~Save() override {
-    if (saver_) Savers::get().give(saver_);
-  }
-
   void finish() override {
     std::lock_guard<std::mutex> guard(starting_);
     if (saver_) saver_->wait_until(saver_->last());
@@ -133,41 +131,30 @@ class Save : public Probe {
   // All savers. Their threads do not end, so those that are not in use are used again. Without a limit of bytes
   // wrappers that save into one dump share a saver, which stores equal tensors once.
   struct Savers {
-    struct Shared {
-      std::string root;
-      Saver* saver;
-      int users;
-    };
-    std::mutex lock;
+    std::recursive_mutex lock;
     std::vector<Saver*> idle;
-    std::vector<Shared> shared;
+    std::map<std::string, std::weak_ptr<Saver>> shared;  // by dump
     static Savers& get() {
       static Savers& all = *new Savers;
       return all;
     }
-    Saver* take(uint64_t most, const std::string& root) {
-      std::lock_guard<std::mutex> guard(lock);
-      for (Shared& one : shared) {
-        if (most || one.root != root || !one.saver->is_own()) continue;
-        ++one.users;
-        return one.saver;
-      }
-      Saver* const saver = take_idle(most);
-      if (!most) shared.push_back({root, saver, 1});
+    std::shared_ptr<Saver> take(uint64_t most, const std::string& root) {
+      const std::lock_guard<std::recursive_mutex> guard(lock);
+      const auto known = most ? shared.end() : shared.find(root);
+      std::shared_ptr<Saver> saver = known == shared.end() ? nullptr : known->second.lock();
+      if (saver && saver->is_own()) return saver;
+      saver.reset(take_idle(most), [root](Saver* unused) { get().give(unused, root); });
+      if (!most) shared[root] = saver;
       return saver;
-    }
-    void give(Saver* saver) {
-      std::lock_guard<std::mutex> guard(lock);
-      for (auto one = shared.begin(); one != shared.end(); ++one) {
-        if (one->saver != saver) continue;
-        if (--one->users) return;
-        shared.erase(one);
-        break;
-      }
-      idle.push_back(saver);
     }
 
    private:
+    void give(Saver* unused, const std::string& root) {
+      const std::lock_guard<std::recursive_mutex> guard(lock);
+      const auto known = shared.find(root);
+      if (known != shared.end() && known->second.expired()) shared.erase(known);
+      idle.push_back(unused);
+    }
     Saver* take_idle(uint64_t most) {
       while (!idle.empty()) {
         Saver* const saver = idle.back();
@@ -209,7 +196,7 @@ class Save : public Probe {
   }
 
   std::mutex starting_;
-  Saver* saver_ = nullptr;
+  std::shared_ptr<Saver> saver_;
   uint64_t most_ = 0;  // bytes, 0 for all
 };
 

@@ -58,7 +58,6 @@ auto without_lock(Act&& act) {
   return result;
 }
 
-// Ends the call at a place, and forgets it.
 inline void end_at(Lines& self, std::size_t place) {
   void* const call = (*self.calls)[place].call;
   self.calls->erase(self.calls->begin() + static_cast<std::ptrdiff_t>(place));

@@ -14,7 +14,6 @@
 
 namespace inductor_rewriter::python {
 
-// A reference that this object owns.
 class Owned {
  public:
   explicit Owned(PyObject* object = nullptr) : object_(object) {}
@@ -112,7 +111,6 @@ inline void find_streams() {
   if (has_changed) recorder->print_to(streams[0].descriptor, streams[1].descriptor == STDERR_FILENO ? STDERR_FILENO : -1);
 }
 
-// Writes what was collected.
 inline void write_collected() {
   for (int i = 0; i < 2; ++i) {
     const bool collects = i ? streams[1].descriptor != STDERR_FILENO : streams[0].descriptor < 0;

@@ -29,7 +29,7 @@ from rewriter.core.types import ArgsMode, Format, When
 from rewriter.instrumentation import probes
 from rewriter.instrumentation.select import check_bytes, check_calls, check_number, select
 from rewriter.instrumentation.types import Selection
-from rewriter.runtime.sizes import wanted_calls
+from rewriter.runtime.sizes import check_kept_calls
 
 LEVEL_VARIABLE = "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER"
 KERNELS_VARIABLE = "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT"
@@ -318,7 +318,7 @@ def check_variables(chosen: Selection | None) -> None:
     if "record" in chosen.probes:
         check_bytes(os.environ.get("REWRITER_RECORD_BYTES", ""), option="REWRITER_RECORD_BYTES is")
     try:
-        wanted_calls({})
+        check_kept_calls()
     except ValueError as error:
         hint = "Write a number greater than 0: that many calls of each wrapper are kept."
         raise RewriterError("bad-number", str(error), hint=hint) from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any
 
 _SIZE = re.compile(r"([0-9]{1,15})(?:([KMGT])(i?))?B?")
 _MOST = (1 << 63) - 1
@@ -25,13 +24,9 @@ def parse_bytes(text: str) -> int:
     return min(int(number) * int((1024 if binary else 1000) ** power), _MOST)
 
 
-def wanted_calls(options: dict[str, Any]) -> int:
-    """How many calls of each wrapper a dump keeps, the last ones; 0 for all of them.
-
-    Raises `ValueError` if `REWRITER_KEEP` is not a positive number.
-    """
-    if wanted := os.environ.get("REWRITER_KEEP"):
-        if not (wanted.isascii() and wanted.isdecimal() and len(wanted) < 10 and int(wanted)):
-            raise ValueError(f"REWRITER_KEEP: {wanted!r} is no number of calls, such as 5")
-        return int(wanted)
-    return int(options.get("last") or 0)
+def check_kept_calls() -> None:
+    """Raise `ValueError` if `REWRITER_KEEP`, how many calls a dump keeps, is not a number of
+    them."""
+    wanted = os.environ.get("REWRITER_KEEP", "1") or "1"
+    if not (wanted.isascii() and wanted.isdecimal() and len(wanted) < 10 and int(wanted)):
+        raise ValueError(f"REWRITER_KEEP: {wanted!r} is no number of calls, such as 5")

@@ -209,7 +209,7 @@ class ReadJob : public EventJob {
 };
 
 // The plans that one moment used last.
-class RecentPlans : public Plans {
+class RecentPlans {
  public:
   // Makes the event of the values that a line hands over. Values that cannot be read are left out, with a
   // warning.
@@ -335,5 +335,7 @@ class RecentPlans : public Plans {
   std::vector<Seen> seen_;  // of each value of the line
   std::vector<std::shared_ptr<Plan>> plans_;  // the one used last is the first
 };
+
+inline Moment::~Moment() { delete plans.load(std::memory_order_relaxed); }
 
 }  // namespace inductor_rewriter

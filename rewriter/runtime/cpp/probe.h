@@ -17,15 +17,11 @@
 namespace inductor_rewriter {
 
 class Probe;
+class RecentPlans;
 class Recorder;
 struct RunningCall;
 
 using Probes = std::vector<Probe*>;
-
-// What is remembered about the values of one moment, so that later events cost less.
-struct Plans {
-  virtual ~Plans() = default;
-};
 
 // A moment: one phase of a launch, or the inputs of a call, with what is known before any event.
 struct Moment {
@@ -35,9 +31,9 @@ struct Moment {
   const Probes* probes = nullptr;
   std::string line;  // `#12 before KERNEL`
   std::string row;   // for events without values
-  std::atomic<Plans*> plans{nullptr};  // made by the first thread that needs them
+  std::atomic<RecentPlans*> plans{nullptr};  // made by the first thread that needs them
 
-  ~Moment() { delete plans.load(std::memory_order_relaxed); }
+  ~Moment();
 };
 
 // An event that waits to be emitted. Its measuring is issued, and what it does not need is

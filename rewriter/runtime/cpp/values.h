@@ -44,14 +44,14 @@ inline OwnedJob<EventJob> read_values(Moment& moment, const Contents& contents, 
         launch_text(moment.launch, moment.phase),
         "the line and the table differ in the number of values");
   }
-  Plans* plans = moment.plans.load(std::memory_order_acquire);
+  RecentPlans* plans = moment.plans.load(std::memory_order_acquire);
   if (!plans) {
     static std::mutex making;
     std::lock_guard<std::mutex> guard(making);
     plans = moment.plans.load(std::memory_order_relaxed);
     if (!plans) moment.plans.store(plans = new RecentPlans, std::memory_order_release);
   }
-  OwnedJob<ReadJob> job = static_cast<RecentPlans*>(plans)->read(moment, contents, recorder);
+  OwnedJob<ReadJob> job = plans->read(moment, contents, recorder);
   const int gpu = job->plan->gpu;
   job->has_stream = gpu >= 0 && current_stream(&job->stream, gpu);
   job->event.captured = job->has_stream && has_device() && is_captured(job->stream);

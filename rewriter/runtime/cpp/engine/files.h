@@ -91,22 +91,22 @@ inline void write_whole(const std::string& path, const std::string& text) {
   const std::string temporary = path.substr(0, path.rfind('/') + 1) + ".writing." + host_name() + "." +
       std::to_string(getpid()) + "." + std::to_string(number++) + "." +
       std::to_string(reinterpret_cast<uintptr_t>(&number));
-  std::FILE* const file = std::fopen(temporary.c_str(), "wbe");
-  if (!file) fail("write", path);
-  bool is_whole = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  is_whole = !std::fclose(file) && is_whole;
-  if (is_whole && !std::rename(temporary.c_str(), path.c_str())) return;
-  const int problem = errno;
+  int problem = write_file(temporary, O_TRUNC, text.data(), text.size());
+  if (!problem && std::rename(temporary.c_str(), path.c_str())) problem = errno;
+  if (!problem) return;
   unlink(temporary.c_str());
   errno = problem;
   fail("write", path);
 }
 
+// Makes a folder in one that exists. False if that fails.
+inline bool make_folder(const std::string& path) { return !mkdir(path.c_str(), 0777) || errno == EEXIST; }
+
 inline void make_directories(const std::string& path) {
   for (std::size_t end = 1; end <= path.size(); ++end) {
     if (end < path.size() && path[end] != '/') continue;
     std::string part = path.substr(0, end);
-    if (mkdir(part.c_str(), 0777) && errno != EEXIST) {
+    if (!make_folder(part)) {
       const int problem = errno;
       struct stat status;  // a read-only file system refuses even a directory that exists
       if (!stat(part.c_str(), &status)) continue;

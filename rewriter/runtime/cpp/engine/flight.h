@@ -370,10 +370,6 @@ class FlightRing {
     return *found;
   }
 
-  static bool make_folder(const std::string& path) {
-    return !mkdir(path.c_str(), 0777) || errno == EEXIST;
-  }
-
   static uint64_t wanted_capacity() {
     const char* text = std::getenv("REWRITER_RECORD_BYTES");
     uint64_t bytes = usual;

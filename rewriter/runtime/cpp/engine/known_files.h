@@ -83,7 +83,7 @@ class KnownFiles {
   bool link(const SavedFile& file) {
     for (bool again = false; ::link(file.known_path.c_str(), file.path.c_str()); again = true) {
       const int error = errno;
-      if (error == ENOENT && !again && file.make_folder()) continue;
+      if (error == ENOENT && !again && file.make_own_folder()) continue;
       if (error != EMLINK && error != ENOENT && error != EEXIST) can_link_ = false;
       return false;
     }

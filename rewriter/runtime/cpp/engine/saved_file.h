@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "crc32.h"
+#include "files.h"
 #include "staging.h"
 
 namespace inductor_rewriter {
@@ -159,17 +160,14 @@ class SavedFile {
       file = open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
       if (file >= 0) return;
       const int error = errno;
-      if (!again && error == ENOENT && make_folder()) continue;
+      if (!again && error == ENOENT && make_own_folder()) continue;
       temporary_.clear();
       fail_with(error);
     }
   }
 
   // Makes the directory of a launch. If that of the call is missing, the user has removed it.
-  bool make_folder() const {
-    const std::string folder = path.substr(0, path.find_last_of('/'));
-    return !mkdir(folder.c_str(), 0777) || errno == EEXIST;
-  }
+  bool make_own_folder() const { return make_folder(path.substr(0, path.find_last_of('/'))); }
 
   // Writes the tensor's next bytes; those of the first piece are in `sum` already.
   void append(const char* data, std::size_t bytes, bool is_first = false) {

@@ -89,26 +89,19 @@ INDUCTOR_REWRITER_DEVICE double converted(uint64_t bits, uint64_t more, int32_t 
   }
 }
 
-struct Magnitude {
-  INDUCTOR_REWRITER_MEMBER double operator()(double real, double imaginary, bool is_wide) const {
-    return magnitude(real, imaginary, is_wide);
-  }
-};
-struct LargerPart {
-  INDUCTOR_REWRITER_MEMBER double operator()(double real, double imaginary, bool) const {
-    return bits_of(real) << 1 > bits_of(imaginary) << 1 ? fabs(real) : fabs(imaginary);
-  }
-};
-
 // The magnitude of a complex number.
 INDUCTOR_REWRITER_RARE double value_of(Vector vector, int i, int32_t dtype) {
-  return converted(element_bits(vector, elements::size(dtype), i), vector.second, dtype, Magnitude());
+  return converted(
+      element_bits(vector, elements::size(dtype), i), vector.second, dtype,
+      [](double real, double imaginary, bool is_wide) { return magnitude(real, imaginary, is_wide); });
 }
 
 // A number near the first element: the element itself, or the larger part of a complex number. It avoids calls:
 // before a call all pending loads would have to arrive.
 INDUCTOR_REWRITER_DEVICE double value_near(const Vector& vector, int32_t dtype) {
-  return converted(vector.first, vector.second, dtype, LargerPart());
+  return converted(vector.first, vector.second, dtype, [](double real, double imaginary, bool) {
+    return bits_of(real) << 1 > bits_of(imaginary) << 1 ? fabs(real) : fabs(imaginary);
+  });
 }
 
 // Adds the 128-bit product of two words to two sums: its lower half to one, its upper half to the other.
@@ -255,16 +248,6 @@ INDUCTOR_REWRITER_RARE Sums<typename Kind::Extreme> add_value(
   sums.sum += apart;
   sums.squares = fma(apart, apart, sums.squares);
   return sums;
-}
-
-template <class Kind>
-INDUCTOR_REWRITER_DEVICE void add_each(
-    Sums<typename Kind::Extreme>& sums, const Vector& vector, int count, const Origin& origin,
-    Shared& shared) {
-#pragma unroll 1
-  for (int i = 0; i < count; ++i) {
-    sums = add_value<Kind>(sums, value_of(vector, i, origin.dtype), origin, shared);
-  }
 }
 
 template <class Extreme>
@@ -613,7 +596,10 @@ template <class Kind>
 INDUCTOR_REWRITER_DEVICE void add_some(
     Sums<typename Kind::Extreme>& sums, const Vector& vector, int count, const Origin& origin,
     Shared& shared) {
-  add_each<Kind>(sums, vector, count, origin, shared);
+#pragma unroll 1
+  for (int i = 0; i < count; ++i) {
+    sums = add_value<Kind>(sums, value_of(vector, i, origin.dtype), origin, shared);
+  }
 }
 template <>
 INDUCTOR_REWRITER_SPECIAL void add_some<Wide>(

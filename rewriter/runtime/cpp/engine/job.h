@@ -31,22 +31,24 @@ struct alignas(16) Part {  // a Sum as words; `scale` and `near_limit` share one
   uint64_t words[12];
 };
 
-// One tensor of a launch.
-struct Task {
+// One tensor of a launch, for either kernel.
+struct AnyTask {
   const char* data;
   int64_t numel;
-  int64_t whole;      // how many vectors of 16 bytes are complete
-  uint64_t* row;      // `row_words` words in host memory
+  int64_t whole;  // how many vectors of 16 bytes are complete
+  uint64_t* row;  // `row_words` words in host memory
+  uint64_t sequence;
+  int32_t dtype;
+  uint32_t units;  // how many tiles of the fingerprint, or quarters of tiles
+  uint32_t split;  // 2: units are quarters of tiles, and blocks have one each; 0: tiles
+  uint32_t first_block, blocks;
+};
+struct Task : AnyTask {
   uint64_t* replays;  // counts the replays of a captured launch; null otherwise
   Part* parts;        // partial results, one for each block
   uint32_t* counter;  // counts finished blocks; 0 between launches
-  uint64_t sequence;
-  int32_t dtype;
-  int32_t dims;    // how many of `size` and `stride` are used, in row-major order; strides in elements
-  uint32_t units;  // how many tiles of the fingerprint, or quarters of tiles
-  uint32_t first_block, blocks;
-  uint16_t direct;  // 1: contiguous and aligned
-  uint16_t split;   // 2: units are quarters of tiles, and blocks have one each; 0: tiles
+  int32_t dims;       // how many of `size` and `stride` are used, in row-major order; strides in elements
+  uint32_t direct;    // 1: contiguous and aligned
   int64_t size[most_dims], stride[most_dims];
 };
 
@@ -74,17 +76,8 @@ constexpr int most_parted = 32;         // tensors that are merged at once
 constexpr int most_carried_words = 12;  // how many words of a row can hold elements
 constexpr uint32_t carried = 16;        // `split` of tensors whose elements the row holds
 
-struct QuickTask {
-  const char* data;
-  int64_t numel;
-  int64_t whole;
-  uint64_t* row;
+struct QuickTask : AnyTask {
   Vector* parts;
-  uint64_t sequence;
-  int32_t dtype;
-  uint32_t units;
-  uint32_t first_block, blocks;
-  uint32_t split;
 };
 
 // Division by `size` as a multiplication: n / size is n * factor >> (31 + shift), for n below 2^31.

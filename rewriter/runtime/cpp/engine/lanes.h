@@ -88,9 +88,6 @@ INDUCTOR_REWRITER_DEVICE int64_t key_of(double value) {
   const int64_t bits = __double_as_longlong(value);
   return bits ^ (bits >> 63 & 0x7fffffffffffffffll);
 }
-INDUCTOR_REWRITER_DEVICE double double_of(int64_t key) {
-  return __longlong_as_double(key ^ (key >> 63 & 0x7fffffffffffffffll));
-}
 constexpr int64_t greatest_key = 0x7fffffffffffffff;
 
 // Powers of two by which values are multiplied before they are summed, so that their squares stay in the

@@ -247,7 +247,6 @@ INDUCTOR_REWRITER_DEVICE uint64_t merge_parts(
   return sum_of(all_finite);
 }
 
-template <class AnyTask>
 INDUCTOR_REWRITER_DEVICE void store_row(const AnyTask& task, uint64_t word, int lane) {
   const uint64_t whole = sum_of(lane < checksum_word ? checked(word, lane) : 0);
   if (lane == checksum_word) word = whole;
@@ -255,7 +254,6 @@ INDUCTOR_REWRITER_DEVICE void store_row(const AnyTask& task, uint64_t word, int 
 }
 
 // Writes the row of a tensor, by one warp, a word for each lane. The host finishes it (ring.h).
-template <class AnyTask>
 INDUCTOR_REWRITER_DEVICE void write_row(const AnyTask& task, uint64_t sequence, const Sum& sum) {
   const int lane = static_cast<int>(threadIdx.x);
   const uint64_t words[row_words] = {
@@ -515,7 +513,6 @@ INDUCTOR_REWRITER_DEVICE void sum_block(
 }
 
 // How many elements a block's units have; the last unit may be shorter.
-template <class AnyTask>
 INDUCTOR_REWRITER_DEVICE int64_t count_of(
     const AnyTask& task, uint32_t block, int64_t unit_elements) {
   const uint32_t after = task.units - 1 - block, own = after / task.blocks;

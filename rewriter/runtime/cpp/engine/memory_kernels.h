@@ -62,18 +62,14 @@ INDUCTOR_REWRITER_DEVICE void wait_a_moment() {
 #endif
 }
 
-struct alignas(16) TwoWords {
-  uint64_t one, other;
-};
-
 // Fills a share of memory with a pattern: byte `address % 8` of it goes to each address.
 INDUCTOR_REWRITER_DEVICE void fill_share(
     const Filled& part, uint64_t thread, uint64_t threads) {
   const uint64_t first = reinterpret_cast<uint64_t>(part.data), end = first + part.bytes;
   const uint64_t words = (first + 15) / 16 * 16, behind = end / 16 * 16;
-  const TwoWords pattern = {part.pattern, part.pattern};
+  const Vector pattern = {part.pattern, part.pattern};
   for (uint64_t at = words + 16 * thread; at + 16 <= end; at += 16 * threads) {
-    *reinterpret_cast<TwoWords*>(at) = pattern;
+    *reinterpret_cast<Vector*>(at) = pattern;
   }
   if (thread >= 32) return;
   const uint64_t at = thread < 16 ? first + thread : behind + thread - 16;

@@ -24,8 +24,7 @@ inline int most_blocks(int processors) {
 inline int64_t tiles_of(int64_t bytes) { return (bytes + fingerprint::tile_bytes - 1) / fingerprint::tile_bytes; }
 
 // Sets what the tasks of both kernels say of a tensor. Its units are tiles, or quarters of tiles.
-template <class AnyTask>
-void describe(const Layout& layout, const void* data, int64_t bytes, bool in_quarters, AnyTask& task) {
+inline void describe(const Layout& layout, const void* data, int64_t bytes, bool in_quarters, AnyTask& task) {
   task.data = static_cast<const char*>(data);
   task.numel = layout.numel;
   task.dtype = layout.dtype;

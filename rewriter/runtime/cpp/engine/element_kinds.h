@@ -556,8 +556,7 @@ struct Bytes : Usual {
 // returns the result.
 template <class Kind>
 struct Look {
-  bool all;
-  INDUCTOR_REWRITER_MEMBER Look(const Sums<typename Kind::Extreme>&) : all(true) {}
+  bool all = true;
   INDUCTOR_REWRITER_MEMBER void see(
       const Sums<typename Kind::Extreme>& sums, const Vector& vector, const Origin& origin) {
     all &= Kind::passes(sums, vector, origin);
@@ -567,10 +566,8 @@ struct Look {
 template <class Type>
 struct Look<Narrow<Type>> {
   // For these vectors only: numbers near the limit in earlier vectors do not matter.
-  uint32_t low, high;
-  INDUCTOR_REWRITER_MEMBER Look(const Sums<typename Type::Extreme>&)
-      : low(Type::bits(Extremes<typename Type::Extreme>::most())),
-        high(Type::bits(Extremes<typename Type::Extreme>::fewest())) {}
+  uint32_t low = Type::bits(Extremes<typename Type::Extreme>::most());
+  uint32_t high = Type::bits(Extremes<typename Type::Extreme>::fewest());
   INDUCTOR_REWRITER_MEMBER void see(
       const Sums<typename Type::Extreme>&, const Vector& vector, const Origin&) {
 #pragma unroll

@@ -335,7 +335,7 @@ INDUCTOR_REWRITER_DEVICE void measure(
         for (int j = 0; j < ahead; ++j) some[j] = from[i + j * threads];
       }
       loaded = false;
-      Look<Kind> look(sums);
+      Look<Kind> look;
 #pragma unroll
       for (int j = 0; j < ahead; ++j) {
         add_vector(some[j], i + j * threads);
@@ -355,7 +355,7 @@ INDUCTOR_REWRITER_DEVICE void measure(
     for (; i < count; i += threads) {
       const Vector vector = i < ready ? from[i] : gather(task, share.size, begin + i);
       add_vector(vector, i);
-      Look<Kind> look(sums);
+      Look<Kind> look;
       look.see(sums, vector, origin);
       const bool complete = i < full;
       if (complete && look.keep(sums)) {
@@ -632,7 +632,7 @@ INDUCTOR_REWRITER_DEVICE void measure_quickly(
       const bool more = reader.has(next);
       typename Reader::Coming coming;
       if (more) coming = reader.load(next);
-      Look<Kind> look(sums);
+      Look<Kind> look;
 #pragma unroll
       for (int j = 0; j < ahead; ++j) {
         add_vector(some.vectors[j], reader.key(some, j));
@@ -662,7 +662,7 @@ INDUCTOR_REWRITER_DEVICE void measure_quickly(
         complete ? reader.alone(i) : collect(reader.element(i * per), size, size, rest);
     add_vector(vector, reader.key_alone(i));
     reader.pass_alone();
-    Look<Kind> look(sums);
+    Look<Kind> look;
     look.see(sums, vector, origin);
     if (complete && look.keep(sums)) Kind::add(sums, vector, origin);
     else add_some<Kind>(sums, vector, complete ? per : rest, origin, counts);

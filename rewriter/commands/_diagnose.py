@@ -297,7 +297,7 @@ def _report(
     if arguments.output is not None and dumps:
         from rewriter.report import model, page
 
-        shown = model.report(open_dump(dumps[0]))
+        shown = model.report(open_dump(dumps[0]), diagnosis=diagnosis)
         text = page.page(shown, command=arguments.command_line)
         write_page(text, Path(arguments.output), overwrite=arguments.overwrite)
     document = DiagnoseDocument(directory=str(folder), diagnosis=diagnosis)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,14 +16,15 @@ from rewriter.comparison.dumps.types import (
 )
 from rewriter.core.errors import RewriterError
 from rewriter.dump.dataflow import trace
-from rewriter.dump.reading import RunDump, open_dump
-from rewriter.report.findings import counted
+from rewriter.dump.reading import RunDump, label, open_dump
+from rewriter.report.findings import counted, sentence
 from rewriter.report.flow import Place, places
 from rewriter.report.histogram import error_tiles
-from rewriter.report.model import facts, sentence
+from rewriter.report.model import facts
 from rewriter.report.sources import of_dump
 from rewriter.report.types import (
     Finding,
+    NextCommand,
     Report,
     ReportedLaunch,
     ReportedRun,
@@ -56,7 +58,24 @@ def report(comparison: Comparison, verdict: str = "", *, tiled: bool = True) -> 
         findings=findings,
         runs=runs,
         compares=True,
+        next=_following(comparison, findings),
     )
+
+
+def _following(comparison: Comparison, found: Sequence[Finding]) -> NextCommand | None:
+    """The launch that went wrong as a script, or how to record what it was given."""
+    culprits = ((x.run, x.launch) for x in found if x.kind == "culprit" and x.launch is not None)
+    run, culprit = next(culprits, ("", None))
+    if culprit is None or (launch := culprit.place.launch) is None:
+        return None
+    number = label(launch, culprit.place.iteration).removeprefix("#")
+    if any(x.tensor is not None and x.tensor.file for x in culprit.read if x.dump == "A"):
+        of = shlex.quote(str(comparison.a))
+        return NextCommand(f"rewriter repro {of} --launch {number} --run {run.split()[0]}")
+    _, separator, program = (comparison.manifest_a.command or "").partition(" -- ")
+    why = "to see by how much, and from which values, with both programs"
+    command = f"rewriter run --probe save --args all --launches {launch} -- {program}"
+    return NextCommand(command, why) if separator else None
 
 
 def _calls(dump: Path) -> dict[str, RunDump]:

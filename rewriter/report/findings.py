@@ -5,11 +5,12 @@ Findings are sentences for people; a "finding" is a fault, a "note" may be one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from rewriter.core import text as words
 from rewriter.core.dtypes import LARGEST
+from rewriter.diagnosis.findings import Finding as Diagnosed
 from rewriter.dump.infinities import NOTHING_ALLOWED
 from rewriter.dump.rows import NonFinite, TensorRow
 from rewriter.report.types import CallOverview, Finding, ReportedLaunch, ReportedRun, ReportedValue
@@ -21,6 +22,7 @@ _NARROW = ("float16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2")
 _NEAR = 0.5  # of the largest value
 _JUMP = 1000.0  # growth of the magnitude in one launch that is worth a note
 _LISTED = 5
+_SHOWN = 3  # lines of the evidence of a diagnosis
 
 _WORDS = {"nan": "NaN", "inf": "Infinity"}
 
@@ -55,6 +57,18 @@ def of_run(
         *_files(run, launches),
     ]
     return tuple(sorted(found, key=lambda finding: finding.severity != "finding"))
+
+
+def of_diagnosis(
+    run: str, launches: Sequence[ReportedLaunch], diagnosed: Sequence[Diagnosed]
+) -> Iterator[Finding]:
+    """What a diagnosis found of launches of this run, but for what the values show themselves."""
+    at = {(x.place.launch, x.place.iteration): x for x in launches}
+    for one in diagnosed:
+        launch = at.get((one.launch, one.iteration))
+        if one.run == run and launch is not None and one.kind in ("wrong", "differs"):
+            what, shown = sentence(one.headline), "; ".join(x.strip() for x in one.text[:_SHOWN])
+            yield Finding("wrong", "finding", f"{what} {shown}", run, launch, short=what)
 
 
 def merged(per_run: Iterable[Sequence[Finding]]) -> tuple[Finding, ...]:
@@ -93,6 +107,11 @@ def verdict(
     if infinite := next((x for x in findings if x.kind == "inf" and x.launch is not None), None):
         return f"No NaN in what was recorded of {what}; {infinite.short.rstrip('.')}, as masks do."
     return f"No NaN and no infinity in what was recorded of {what}."
+
+
+def sentence(text: str) -> str:
+    """With a capital and a full stop."""
+    return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
 def counted(number: int, one: str, many: str) -> str:

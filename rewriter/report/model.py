@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +11,8 @@ from datetime import datetime, timezone
 from rewriter.core.errors import RewriterError
 from rewriter.core.text import some
 from rewriter.core.types import TrendStatistic
+from rewriter.diagnosis.findings import Diagnosis
+from rewriter.diagnosis.findings import Finding as Diagnosed
 from rewriter.diagnosis.nonfinite_origin import infinite_origins_of, overflow_of
 from rewriter.diagnosis.verdict import CrashVerdict
 from rewriter.dump import dataflow
@@ -19,12 +22,14 @@ from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.dump.rows import EventRow, TensorRow
 from rewriter.execution.conclusion import read_conclusion
 from rewriter.report import findings, overview, trends, verdicts
+from rewriter.report.findings import sentence
 from rewriter.report.flow import places
 from rewriter.report.histogram import histogram, tiles
 from rewriter.report.sources import of_dump
 from rewriter.report.types import (
     Bins,
     Finding,
+    NextCommand,
     Report,
     ReportedLaunch,
     ReportedRun,
@@ -56,19 +61,23 @@ def report(
     sources: Sources | None = None,
     tensors: bool = True,
     trend: TrendStatistic | None = trends.DEFAULT,
+    diagnosis: Diagnosis | None = None,
 ) -> Report:
     """The report of a dump, or of those of its runs that are named, such as `rank0/run3`.
 
     `sources` gives the kernels' sources of a run, if not the copies of wrappers in the dump, and
     `trend` is what is shown over calls. With `tensors`, those that were saved have histograms, and
-    heat maps where a finding is about their launch, and are searched for NaN. Raises
-    `RewriterError` where a name is no run's.
+    heat maps where a finding is about their launch, and are searched for NaN. Launches that a
+    `diagnosis` names are findings, too. Raises `RewriterError` where a name is no run's.
     """
     sources = sources or of_dump()
     asked = named(dump, runs)
     over_calls = None if trend is None else trends.trends(asked, trend)
     called, calls = (asked, ()) if runs else overview.choose(asked)
-    chosen = tuple(_read_run(run, sources(run), tensors=tensors) for run in called)
+    chosen = tuple(
+        _read_run(run, sources(run), diagnosis.findings if diagnosis else (), tensors=tensors)
+        for run in called
+    )
     merged = findings.merged([run.findings for run in chosen])
     if calls:
         merged = (*merged, Finding("sampled", "note", overview.said(calls, len(called))))
@@ -82,6 +91,13 @@ def report(
     if is_whole and not crash and conclusion and verdicts.has_failed(dump, conclusion):
         ended = f"no launch was recorded as running when the program ended: {conclusion.ended}"
         text = f"{sentence(ended)} {text}"
+    if diagnosis is not None and any(x.kind == "wrong" for x in merged):
+        text = sentence(diagnosis.headline)
+    following = next((NextCommand(x) for _, x in judged if x), None)
+    if diagnosis is not None and diagnosis.next:
+        following = NextCommand(diagnosis.next)
+    if following is None and not any(x.severity == "finding" for x in merged):
+        following = _checking(dump, chosen)
     return Report(
         title=_title(dump),
         path=str(dump.path),
@@ -92,7 +108,18 @@ def report(
         verdicts=judged,
         calls=calls,
         trends=over_calls,
+        next=following,
     )
+
+
+def _checking(dump: Dump, runs: Sequence[ReportedRun]) -> NextCommand | None:
+    """How to check values that are finite, which a dump says nothing about."""
+    why = "to check finite values, which nothing here does"
+    steps = [x for run in runs for x in run.launches if x.is_launch]
+    if any(x.tensor is not None and x.tensor.file for step in steps for x in step.read):
+        return NextCommand(f"rewriter verify {shlex.quote(str(dump.path))}", why)
+    _, separator, program = (dump.manifest.command or "").partition(" -- ")
+    return NextCommand(f"rewriter diagnose -- {program}", why) if steps and separator else None
 
 
 def _title(dump: Dump) -> str:
@@ -101,13 +128,15 @@ def _title(dump: Dump) -> str:
     return textwrap.shorten(program, 80, placeholder=" …") or dump.path.absolute().name
 
 
-def sentence(text: str) -> str:
-    """With a capital and a full stop."""
-    return text[:1].upper() + text[1:].rstrip(".") + "."
-
-
-def _read_run(dumped: RunDump, sources: Mapping[str, str], *, tensors: bool) -> ReportedRun:
-    """A run with its findings. `sources` are those of the wrapper's kernels, by name.
+def _read_run(
+    dumped: RunDump,
+    sources: Mapping[str, str],
+    diagnosed: Sequence[Diagnosed] = (),
+    *,
+    tensors: bool,
+) -> ReportedRun:
+    """A run with its findings, and those that were `diagnosed`. `sources` are those of the
+    wrapper's kernels, by name.
 
     Raises `RewriterError` where the dump is not as a runtime writes it.
     """
@@ -132,6 +161,7 @@ def _read_run(dumped: RunDump, sources: Mapping[str, str], *, tensors: bool) -> 
         launches=tuple(launches),
         findings=(
             *_reported(dumped, launches),
+            *findings.of_diagnosis(dumped.name, launches, diagnosed),
             *findings.of_run(
                 dumped.name,
                 launches,

@@ -28,7 +28,7 @@ from rewriter.diagnosis.history import ordinal
 from rewriter.diagnosis.verdict import Verdict, VerdictArgument
 from rewriter.dump.rows import known
 from rewriter.report import findings, page_data
-from rewriter.report.model import sentence
+from rewriter.report.findings import sentence
 from rewriter.report.tensor_error import error_of
 from rewriter.report.types import CallOverview, Report, ReportedLaunch, ReportedRun, ReportedValue
 from rewriter.version import __version__
@@ -46,6 +46,7 @@ _MARKED = {
     "unexpected": "unexpected inputs",
     "unfinished": "the record ends here",
     "cut": "the record ends here",
+    "wrong": "computes something else",
     "culprit": "wrong",
     "parts": "parts here",
 }

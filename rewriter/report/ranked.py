@@ -14,7 +14,7 @@ from rewriter.comparison.dumps.ranks import Ranks
 from rewriter.comparison.dumps.replica import Divergence
 from rewriter.comparison.dumps.types import Comparison
 from rewriter.report import compared
-from rewriter.report.model import sentence
+from rewriter.report.findings import sentence
 from rewriter.report.types import Finding, Report, ReportedLaunch, ReportedRun, Severity
 
 

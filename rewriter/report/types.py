@@ -26,7 +26,7 @@ from rewriter.runtime.text import short_dtype
 Severity = Literal["finding", "note"]
 DumpKind = Literal[
     "fault", "unexpected", "unfinished", "cut", "nan", "nan-again", "inf", "inf-again",
-    "near-overflow", "jump", "unmeasured", "file", "sampled",
+    "near-overflow", "jump", "unmeasured", "file", "sampled", "wrong",
 ]  # fmt: skip
 
 
@@ -281,6 +281,13 @@ class FollowedVerdict(NamedTuple):
     next: str
 
 
+class NextCommand(NamedTuple):
+    """The command to type next, and what for, which may be empty."""
+
+    command: str
+    why: str = ""
+
+
 @dataclass(frozen=True)
 class Report:
     """Everything that the page shows. `facts` are pairs of a name and what the dump says.
@@ -299,6 +306,7 @@ class Report:
     verdicts: tuple[FollowedVerdict, ...] = ()
     calls: tuple[CallOverview, ...] = ()
     trends: Trends | None = None
+    next: NextCommand | None = None
 
     @property
     def found(self) -> bool:

@@ -27,6 +27,8 @@ from rewriter.commands._documents.report import ReportDocument
 from rewriter.core.documents import as_json
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
+from rewriter.diagnosis.findings import Diagnosis
+from rewriter.diagnosis.findings import Finding as Diagnosed
 from rewriter.dump.reading import open_dump
 from rewriter.execution.conclusion import Conclusion, write_conclusion
 from rewriter.instrumentation.instrument import instrument
@@ -721,3 +723,32 @@ def test_without_histograms_no_torch_is_imported(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.splitlines()[-1] == "0 set()"
     assert output.is_file()
+
+
+def test_what_a_diagnosis_found_is_a_finding_with_its_command(tmp_path: Path) -> None:
+    dump = open_dump(write_dump(tmp_path / "model.dump", [*step(0), *step(1)]))
+    about = {"run": "rank0/run0", "launch": 1, "kernel": "kernel_1", "text": ("  expected 1",)}
+    wrong = Diagnosed("wrong", "does not compute what it claims", "shown by its graph", **about)
+    again = replace(wrong, run="rank0/run7")
+    report = model.report(dump, diagnosis=Diagnosis((wrong, again), (), next="rewriter repro x"))
+    (finding,) = report.findings
+    assert finding.launch is not None
+    assert finding.launch.position == 1
+    assert finding.text.endswith(" expected 1")
+    assert "kernel_1 does not compute what it claims" in report.verdict
+    text = page(report)
+    assert "<code>rewriter repro x</code>" in text
+    assert "computes something else" in text
+
+
+def test_what_to_type_next(tmp_path: Path) -> None:
+    """For values that nothing judges, how they are checked."""
+    dump = open_dump(write_dump(tmp_path / "model.dump", [*step(0)]))
+    told = replace(dump, manifest=structs.replace(dump.manifest, command="rewriter run -- a b"))
+    assert model.report(dump).next is None
+    following = model.report(told).next
+    assert following is not None
+    assert following.command == "rewriter diagnose -- a b"
+    # A NaN is what its verdict says.
+    dump = open_dump(write_dump(tmp_path / "nan.dump", [*step(0, nan=1)]))
+    assert model.report(dump).next is None

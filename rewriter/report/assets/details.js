@@ -129,7 +129,8 @@ const details = (() => {
     const begins = first ? `; the first wrong element is [${first.join(", ")}], in the ring` : "";
     const what = COMPARES ? "means of |a - b| in" : "means of";
     const bad = COMPARES ? "elements that are not within tolerance" : "NaN or Inf";
-    const said = `${value.name}, ${value.phase}: ${what} ${rows} by ${columns} tiles from ${number(Math.min(...known))} to ${number(Math.max(...known))}, `
+    const range = known.length ? `from ${number(Math.min(...known))} to ${number(Math.max(...known))}` : "none of which is finite";
+    const said = `${value.name}, ${value.phase}: ${what} ${rows} by ${columns} tiles ${range}, `
       + `${wrong.length.toLocaleString("en")} of them with ${bad}${begins}`;
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", said);

@@ -52,6 +52,7 @@ function number(value) {
   if (value === null || value === undefined) return "-";
   if (typeof value === "string") return value;
   if (Number.isInteger(value) && Math.abs(value) < 1e6) return String(value);
+  if (!Number.isFinite(value)) return "-";
   const [digits, exponent] = value.toExponential(3).split("e");
   const power = Number(exponent);
   if (power >= -4 && power < 4) return String(Number(value.toPrecision(4)));

@@ -215,7 +215,9 @@
         const item = make("li");
         const button = make("button", titleOf(other), "link");
         button.addEventListener("click", () => flow.choose(other.position));
-        const sign = make("span", other.verdict.text, `state ${other.verdict.state}`);
+        const value = (title === "Reads" ? launch : other).readings.find((one) => one.name === name && typeof one.min === "number");
+        const said = value ? `${number(value.min)} to ${number(value.max)}` + (value.nan ? `, ${value.nan.toLocaleString("en")} NaN` : "") : other.verdict.text;
+        const sign = make("span", said, `state ${value && !value.nan ? "fine" : other.verdict.state}`);
         item.append(isolated("code", name), title === "Reads" ? " from " : " by ", button, " ", sign);
         list.append(item);
       }

@@ -232,7 +232,7 @@ def test_the_flow_is_folded_by_layers_and_open_at_the_first_nan(
     shown = page.locator("#chosen").inner_text()
     # Each with the range of that value, and not of all that the other launch wrote.
     assert "buf4 from #4 triton_poi_fused_add_4 -5.294 to 5.294\n" in shown
-    assert "buf5 by #6 triton_poi_fused_add_6 " in shown
+    assert "buf5 by #6 triton_poi_fused_add_6 -7.389 to 7.389, 3 NaN\n" in shown
 
 
 def test_the_flow_is_walked_by_keys(open_page: Open, layers_page: str) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import rewriter
 from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get, plain
+from changed_wrappers import Change, above, instead, line_with, without
 from rewriter.artifact.opening import open_artifact
+from rewriter.artifact.types import Wrapper
 from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.wrapper_text import examine_kernels, examine_lifetimes, reads_first
 from rewriter.dump.names import SourceLine
@@ -20,111 +21,79 @@ PYTHON, CPP = "cpu-torch2.13/transformer", "cpu-torch2.13/transformer cpp_wrappe
 CUSTOM = "cpu-torch2.13/customop"
 
 
-def _findings(tmp_path: Path, name: str, change: Callable[[str], str]) -> tuple[Finding, ...]:
-    fixture = get(name)
-    (tmp_path / fixture.path.name).write_text(change(fixture.path.read_text()))
-    wrapper = open_artifact(tmp_path / fixture.path.name).only
+def _of_text(tmp_path: Path, text: str, name: str = "output_code.py") -> Wrapper:
+    (tmp_path / name).write_text(text)
+    return open_artifact(tmp_path / name).only
+
+
+def _findings(tmp_path: Path, name: str, change: Change) -> tuple[Finding, ...]:
+    path = get(name).path
+    wrapper = _of_text(tmp_path, change(path.read_text()), path.name)
     lines = {0: (SourceLine("model.py", 3),)}
     lifetimes = examine_lifetimes(wrapper, lines=lines)
     readers = [one.launch for one in lifetimes.findings if one.launch is not None]
     return lifetimes.findings + examine_kernels(wrapper, readers=readers).findings
 
 
-def _line(text: str, part: str) -> str:
-    return next(line for line in text.splitlines(keepends=True) if part in line)
-
-
-def _without(part: str) -> Callable[[str], str]:
-    return lambda text: text.replace(_line(text, part), "", 1)
-
-
-def _behind(part: str, other: str) -> Callable[[str], str]:
+def _moved(part: str, other: str) -> Change:
     """The line with `part`, moved behind that with `other`."""
 
     def change(text: str) -> str:
-        line, last = _line(text, part), _line(text, other)
+        line, last = line_with(text, part), line_with(text, other)
         return text.replace(line, "", 1).replace(last, last + line, 1)
 
     return change
 
 
-def _above(part: str, line: str) -> Callable[[str], str]:
-    def change(text: str) -> str:
-        found = _line(text, part)
-        indent = found[: len(found) - len(found.lstrip())]
-        return text.replace(found, f"{indent}{line}\n{found}", 1)
-
-    return change
-
-
-def _instead(line: str, other: str) -> Callable[[str], str]:
-    def change(text: str) -> str:
-        assert line in text
-        return text.replace(line, other, 1)
-
-    return change
+_GELU, _CPP_GELU = "cpp_fused_gelu_view_2(buf15", "    cpp_fused_gelu_view_2((const"
+_MADE = "buf17 = empty_strided_cpu((12, 16), (16, 1), torch.float32)"
+CHANGES: dict[str, tuple[str, Change, str, int, str]] = {
+    "missing-extern": (
+        PYTHON, without("extern_kernels.addmm(primals_5"), "unwritten", 1,
+        "reads buf5, which nothing has written",
+    ),
+    "missing-kernel": (
+        PYTHON, without(f"    {_GELU}"), "unwritten", 6, "reads buf16, which nothing has written",
+    ),
+    "missing-in-place": (
+        PYTHON, without("    cpp_fused_add_view_3(buf18"), "missing", 7,
+        "cpp_fused_add_view_3 is defined (line",
+    ),
+    "reordered": (
+        PYTHON, _moved(f"    {_GELU}", "extern_kernels.addmm(primals_13"), "order", 6,
+        "#7 cpp_fused_gelu_view_2",
+    ),
+    "freed": (
+        PYTHON, above(_GELU, "del buf15"), "freed", 6, "reads buf15, which is deleted before it",
+    ),
+    "stale": (
+        PYTHON, instead(_MADE, "buf17 = buf9"), "stale", 8,
+        "reads buf9 after another buffer took its memory over",
+    ),
+    "a copy is written": (
+        PYTHON, instead(f"{_GELU}, buf16)", f"{_GELU}, buf16.clone())"), "unwritten", 6,
+        "writes to a copy, buf16.clone(): nothing has written buf16, which launch #7",
+    ),
+    "a copy of a part is written": (
+        PYTHON, instead("buf4)\n", "buf4[:3].clone())\n"), "unwritten", 0,
+        "writes to a copy, buf4[:3].clone(): nothing has written buf4, which launch #1",
+    ),
+    "cpp-missing-extern": (
+        CPP, without("aoti_torch_cpu_addmm_out(buf5"), "unwritten", 1,
+        "reads buf5, which nothing has written",
+    ),
+    "cpp-missing-kernel": (CPP, without(_CPP_GELU), "unwritten", 6, "which nothing has written"),
+    "cpp-freed": (
+        CPP, above(_CPP_GELU, "buf15.reset();"), "freed", 6, "which is deleted before it",
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "kind", "launch", "words"),
-    [
-        pytest.param(
-            PYTHON, _without("extern_kernels.addmm(primals_5"), "unwritten", 1,
-            "reads buf5, which nothing has written", id="missing-extern",
-        ),
-        pytest.param(
-            PYTHON, _without("    cpp_fused_gelu_view_2(buf15"), "unwritten", 6,
-            "reads buf16, which nothing has written", id="missing-kernel",
-        ),
-        pytest.param(
-            PYTHON, _without("    cpp_fused_add_view_3(buf18"), "missing", 7,
-            "cpp_fused_add_view_3 is defined (line", id="missing-in-place",
-        ),
-        pytest.param(
-            PYTHON, _behind("    cpp_fused_gelu_view_2(buf15", "extern_kernels.addmm(primals_13"),
-            "order", 6, "#7 cpp_fused_gelu_view_2", id="reordered",
-        ),
-        pytest.param(
-            PYTHON, _above("cpp_fused_gelu_view_2(buf15", "del buf15"), "freed", 6,
-            "reads buf15, which is deleted before it", id="freed",
-        ),
-        pytest.param(
-            PYTHON, _instead("buf17 = empty_strided_cpu((12, 16), (16, 1), torch.float32)",
-            "buf17 = buf9"), "stale", 8,
-            "reads buf9 after another buffer took its memory over", id="stale",
-        ),
-        pytest.param(
-            PYTHON, _instead("cpp_fused_gelu_view_2(buf15, buf16)",
-            "cpp_fused_gelu_view_2(buf15, buf16.clone())"), "unwritten", 6,
-            "writes to a copy, buf16.clone(): nothing has written buf16, which launch #7",
-            id="a copy is written",
-        ),
-        pytest.param(
-            PYTHON, _instead("buf4)\n", "buf4[:3].clone())\n"), "unwritten", 0,
-            "writes to a copy, buf4[:3].clone(): nothing has written buf4, which launch #1",
-            id="a copy of a part is written",
-        ),
-        pytest.param(
-            CPP, _without("aoti_torch_cpu_addmm_out(buf5"), "unwritten", 1,
-            "reads buf5, which nothing has written", id="cpp-missing-extern",
-        ),
-        pytest.param(
-            CPP, _without("    cpp_fused_gelu_view_2((const"), "unwritten", 6,
-            "which nothing has written", id="cpp-missing-kernel",
-        ),
-        pytest.param(
-            CPP, _above("    cpp_fused_gelu_view_2((const", "buf15.reset();"), "freed", 6,
-            "which is deleted before it", id="cpp-freed",
-        ),
-    ],
-)  # fmt: skip
+    ("name", "change", "kind", "launch", "words"), CHANGES.values(), ids=CHANGES
+)
 def test_memory_that_is_read_too_early_or_too_late(
-    name: str,
-    change: Callable[[str], str],
-    kind: str,
-    launch: int,
-    words: str,
-    tmp_path: Path,
+    name: str, change: Change, kind: str, launch: int, words: str, tmp_path: Path
 ) -> None:
     found = [one for one in _findings(tmp_path, name, change) if one.kind == kind]
     assert [one.launch for one in found] == [launch]
@@ -153,7 +122,7 @@ def test_who_takes_a_shape_alone_reads_nothing(
     """As `torch.empty_like(x).normal_()` is compiled."""
     fresh = "fresh = empty_strided_cpu((4, 8), (8, 1), torch.float32)"
     lines = f"{fresh}\n        drawn = {kernel}(fresh)"
-    found = _findings(tmp_path, CUSTOM, _above("[aten.relu, rewriter_demo.scale]", lines))
+    found = _findings(tmp_path, CUSTOM, above("[aten.relu, rewriter_demo.scale]", lines))
     assert [x.kind for x in found if "fresh" in x.headline] == ["unwritten"] * is_finding
 
 
@@ -162,7 +131,7 @@ def test_lines_are_those_of_the_wrapper_without_probes(name: str, tmp_path: Path
     """A dump has a copy of the wrapper with its probes; users have the one without."""
     fixture, path = get(name), tmp_path / "output_code.py"
     text = fixture.path.read_text()
-    gone = _line(text, "addmm_out(buf9" if "cpp_wrapper" in name else "out=buf9")
+    gone = line_with(text, "addmm_out(buf9" if "cpp_wrapper" in name else "out=buf9")
     path.write_text(text.replace(gone, "", 1))
     probed = tmp_path / "probed.py"
     probed.write_bytes(rewriter.instrument(path, rewriter.select("hash")).source)
@@ -202,8 +171,7 @@ def call(args):
 """
     taken = text.replace("empty_strided_cpu((1, 24), (24, 1), torch.float32)", "arg9_1  # reuse")
     for written in (text, taken):
-        (tmp_path / "output_code.py").write_text(written)
-        findings = examine_lifetimes(open_artifact(tmp_path / "output_code.py").only).findings
+        findings = examine_lifetimes(_of_text(tmp_path, written)).findings
         assert [one.kind for one in findings] == ["unwritten"] * bool(found)
         assert all(found in one.headline for one in findings)
 
@@ -214,7 +182,7 @@ def test_what_is_returned_has_to_be_written(tmp_path: Path) -> None:
     returned = re.findall(r"return \((buf\d+),", text)[-1]
     made = re.search(rf"\n *{returned} = [^\n]+", text)
     assert made is not None
-    change = _instead(made[0], f"\n        {returned} = empty_strided_cpu((4, ), (1, ), None)")
+    change = instead(made[0], f"\n        {returned} = empty_strided_cpu((4, ), (1, ), None)")
     found = [x for x in _findings(tmp_path, name, change) if x.kernel == "the return of the call"]
     assert [one.kind for one in found] in (["unwritten"], [])  # a launch may update it
 
@@ -225,7 +193,7 @@ def test_what_has_no_elements_may_be_returned_unwritten(
 ) -> None:
     def change(text: str) -> str:
         text = re.sub(r"return \((?=buf\d+,)", "return (fresh, ", text)
-        return _above("[aten.relu, rewriter_demo.scale]", made)(text)
+        return above("[aten.relu, rewriter_demo.scale]", made)(text)
 
     made = f"fresh = empty_strided_cpu(({size}), (8, 1), torch.float32)"
     found = _findings(tmp_path, CUSTOM, change)
@@ -242,7 +210,7 @@ def test_cpp_may_return_unwritten_what_has_no_elements(
         body = text.index("void inductor_entry_impl")
         declared = f"static constexpr int64_t none[] = {{{size}}};\n"
         text = text[:body] + declared + text[body:]
-        out = _line(text, "output_handles[0] = ")
+        out = line_with(text, "output_handles[0] = ")
         made = (
             "    AtenTensorHandle fresh_handle;\n"
             "    AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(2, none, none, "
@@ -267,26 +235,24 @@ def test_a_model_may_return_what_it_does_not_write(
     text = get(CUSTOM).path.read_text()
     count = len(re.findall(r"\w+, ", re.findall(r"return \((buf\d+, .*)\)", text)[-1]))
     text = re.sub(r"return \((?=buf\d+,)", "return (fresh, ", text)
-    path = tmp_path / "output_code.py"
     if "reuse" in made:
         text = text.replace("buf11 = buf9; del buf9  # reuse", "buf11 = buf9")
-        text = _above("return (fresh", f"fresh = {made}")(text)
+        text = above("return (fresh", f"fresh = {made}")(text)
     else:
-        text = _above("[aten.relu, rewriter_demo.scale]", f"fresh = {made}")(text)
-    path.write_text(text)
+        text = above("[aten.relu, rewriter_demo.scale]", f"fresh = {made}")(text)
     graph = (
         'def forward(self, x: "f32[4, 8]"):\n'
         f'    a: "f32[4, 8]" = torch.ops.{operator}\n'
         '    b: "f32[8, 4]" = torch.ops.aten.permute.default(a, [1, 0])\n'
         f"    return (b, {'x, ' * count})\n"
     )
-    examined = examine_lifetimes(open_artifact(path).only, graph=graph)
+    examined = examine_lifetimes(_of_text(tmp_path, text), graph=graph)
     found = [one for one in examined.findings if "returns fresh" in one.headline]
     assert len(found) == ("cumsum" in operator)
 
 
 def test_a_stale_buffer_may_be_returned(tmp_path: Path) -> None:
-    change = _instead("buf3 = empty_strided_cpu((4, 8), (8, 1), torch.float32)", "buf3 = buf0")
+    change = instead("buf3 = empty_strided_cpu((4, 8), (8, 1), torch.float32)", "buf3 = buf0")
     (stale,) = _findings(tmp_path, CUSTOM, change)
     assert (stale.kind, stale.launch, stale.lasting) == ("stale", 2, True)
     assert "the call returns buf0" in stale.text
@@ -312,7 +278,7 @@ def test_all_names_of_memory_are_outdated_where_it_is_reused(tmp_path: Path) -> 
 
 
 def test_a_stale_buffer_may_be_written_by_an_earlier_launch(tmp_path: Path) -> None:
-    change = _instead("buf17 = empty_strided_cpu((12, 16), (16, 1), torch.float32)", "buf17 = buf9")
+    change = instead("buf17 = empty_strided_cpu((12, 16), (16, 1), torch.float32)", "buf17 = buf9")
     (stale,) = _findings(
         tmp_path, PYTHON, lambda x: re.sub(r"return \(.*buf9.*\)", "return ()", change(x))
     )
@@ -386,9 +352,7 @@ def call(args):
     extern_kernels.mm(arg1_1, arg2_1, out=buf0)
     return (buf0, s97, s23, )
 """
-    (tmp_path / "w.py").write_text(text)
-    wrapper = open_artifact(tmp_path / "w.py").only
-    assert examine_lifetimes(wrapper).findings == ()
+    assert examine_lifetimes(_of_text(tmp_path, text)).findings == ()
 
 
 def test_a_concatenation_in_reused_memory_is_written_through_its_parts(tmp_path: Path) -> None:
@@ -408,13 +372,9 @@ def call(args):
     extern_kernels.mm(buf3, arg1_1, out=buf4)
     return (buf4, )
 """
-
-    def findings(text: str) -> tuple[Finding, ...]:
-        (tmp_path / "w.py").write_text(text)
-        return examine_lifetimes(open_artifact(tmp_path / "w.py").only).findings
-
-    assert findings(text) == ()
-    (found,) = findings(re.sub(r".*out=buf[12]\)\n", "", text))
+    assert examine_lifetimes(_of_text(tmp_path, text)).findings == ()
+    less = _of_text(tmp_path, re.sub(r".*out=buf[12]\)\n", "", text))
+    (found,) = examine_lifetimes(less).findings
     assert (found.kind, found.launch) == ("unwritten", 1)
 
 
@@ -444,6 +404,5 @@ def call(args):
     cpp_fused_add_0(buf0, arg0_1)
     return (buf0, buf1, )
 """
-    (tmp_path / "w.py").write_text(text)
-    found = examine_lifetimes(open_artifact(tmp_path / "w.py").only).findings
+    found = examine_lifetimes(_of_text(tmp_path, text)).findings
     assert (found[0].kind, found[0].launch) == (kind, 0)

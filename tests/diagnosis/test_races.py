@@ -7,12 +7,12 @@ in their places when the fixture was made. Put behind the kernels, they order th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from artifacts import Fixture, get
+from changed_wrappers import Change, behind, instead, then, without
 from rewriter.artifact.opening import open_artifact
 from rewriter.cli import main
 from rewriter.diagnosis.wrapper_text import examine_races
@@ -20,57 +20,21 @@ from rewriter.locate.races import find_races
 
 STREAMS = get("cuda-torch2.15/streams")
 _EVENTS = "torch.ops.streams."
-_FIRST, _FREE = "triton_poi_fused_0.run(", "del buf6"
-Change = Callable[[str], str]
-
-
-def _line(text: str, part: str) -> str:
-    return next(line for line in text.splitlines(keepends=True) if part in line)
-
-
-def _without(part: str) -> Change:
-    return lambda text: text.replace(_line(text, part), "", 1)
-
-
-def _instead(old: str, new: str) -> Change:
-    def change(text: str) -> str:
-        assert old in text
-        return text.replace(old, new, 1)
-
-    return change
-
-
-def _behind(part: str, *new: str) -> Change:
-    def change(text: str) -> str:
-        line = _line(text, part)
-        indent = line[: len(line) - len(line.lstrip())]
-        return text.replace(line, line + "".join(f"{indent}{one}\n" for one in new), 1)
-
-    return change
-
-
-def _then(*changes: Change) -> Change:
-    def change(text: str) -> str:
-        for one in changes:
-            text = one(text)
-        return text
-
-    return change
-
-
-def _ordered(text: str) -> str:
-    """The wrapper with its events where the graph has them: behind the kernels that they follow."""
-    plain = "".join(line for line in text.splitlines(keepends=True) if _EVENTS not in line)
-    first = f"{_EVENTS}record_event.default(2, 0)", f"{_EVENTS}wait_event.default(2, 1)"
-    second = f"{_EVENTS}record_event.default(3, 1)", f"{_EVENTS}wait_event.default(3, 0)"
-    return _then(_behind(_FIRST, *first), _behind(_FREE, *second))(plain)
-
-
+_FIRST, _SECOND, _FREE = "triton_poi_fused_0.run(", "triton_poi_fused_1.run(", "del buf6"
 _RECORD, _WAIT = f"{_EVENTS}record_event.default(2, 0)", f"{_EVENTS}wait_event.default(2, 1)"
 _BACK, _WAIT_BACK = f"{_EVENTS}record_event.default(3, 1)", f"{_EVENTS}wait_event.default(3, 0)"
+Races = list[tuple[int, int, str, str]]
 
 
-def _races(tmp_path: Path, source: Fixture, change: Change) -> list[tuple[int, int, str, str]]:
+def _unordered(text: str) -> str:
+    return "".join(line for line in text.splitlines(keepends=True) if _EVENTS not in line)
+
+
+# The wrapper with its events where the graph has them: behind the kernels that they follow.
+_ordered = then(_unordered, behind(_FIRST, _RECORD, _WAIT), behind(_FREE, _BACK, _WAIT_BACK))
+
+
+def _races(tmp_path: Path, source: Fixture, change: Change) -> Races:
     path = tmp_path / source.path.name
     path.write_text(change(source.path.read_text()))
     return [
@@ -79,143 +43,70 @@ def _races(tmp_path: Path, source: Fixture, change: Change) -> list[tuple[int, i
     ]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(_ordered, id="events"),
-        pytest.param(
-            _then(_ordered, _instead(_WAIT, f"{_EVENTS}synchronize_event.default(2)")),
-            id="the host waits for the event",
-        ),
-        pytest.param(
-            _then(
-                _ordered, _without(_RECORD), _instead(_WAIT, f"{_EVENTS}wait_stream.default(1, 0)")
-            ),
-            id="waits for the stream",
-        ),
-        pytest.param(
-            _then(
-                _ordered,
-                _without(_RECORD),
-                _instead(_WAIT, f"{_EVENTS}synchronize_stream.default(0)"),
-            ),
-            id="the host waits for the stream",
-        ),
-        pytest.param(
-            _then(_ordered, _without(_BACK), _instead(_WAIT_BACK, "torch.cuda.synchronize()")),
-            id="the host waits for everything",
-        ),
-        pytest.param(
-            _then(
-                _ordered, _without(_RECORD), _instead(_WAIT, "stream1.wait_stream(default_stream)")
-            ),
-            id="a method of the stream",
-        ),
-        pytest.param(
-            _then(
-                _ordered,
-                _instead(
-                    _RECORD,
-                    "done = torch.cuda.Event()\n                done.record(default_stream)",
-                ),
-                _instead(_WAIT, "done.wait(stream1)"),
-            ),
-            id="an event of one's own",
-        ),
-        pytest.param(
-            _then(_ordered, _instead("with stream1:", "with torch.cuda.stream(stream1):")),
-            id="the context manager",
-        ),
-        pytest.param(
-            _then(
-                lambda text: "".join(
-                    line for line in text.splitlines(keepends=True) if _EVENTS not in line
-                ),
-                _instead("with stream1:", "with default_stream:"),
-            ),
-            id="one stream",
-        ),
-    ],
-)
-def test_launches_that_wait_are_no_race(tmp_path: Path, change: Change) -> None:
-    assert _races(tmp_path, STREAMS, change) == []
+_RECORDED_BY = "done = torch.cuda.Event()\n                done.record(default_stream)"
+WAITING = {
+    "events": (),
+    "the host waits for the event": (instead(_WAIT, f"{_EVENTS}synchronize_event.default(2)"),),
+    "waits for the stream": (
+        without(_RECORD), instead(_WAIT, f"{_EVENTS}wait_stream.default(1, 0)")
+    ),
+    "the host waits for the stream": (
+        without(_RECORD), instead(_WAIT, f"{_EVENTS}synchronize_stream.default(0)")
+    ),
+    "the host waits for everything": (
+        without(_BACK), instead(_WAIT_BACK, "torch.cuda.synchronize()")
+    ),
+    "a method of the stream": (
+        without(_RECORD), instead(_WAIT, "stream1.wait_stream(default_stream)")
+    ),
+    "an event of one's own": (
+        instead(_RECORD, _RECORDED_BY), instead(_WAIT, "done.wait(stream1)")
+    ),
+    "the context manager": (instead("with stream1:", "with torch.cuda.stream(stream1):"),),
+    "one stream": (_unordered, instead("with stream1:", "with default_stream:")),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("change", "races"),
-    [
-        pytest.param(
-            lambda text: text,
-            [(1, 0, "buf5", "reads"), (3, 2, "buf7", "reads")],
-            id="events above all kernels",
-        ),
-        pytest.param(
-            _then(_ordered, _without(_WAIT)), [(1, 0, "buf5", "reads")], id="does not wait"
-        ),
-        pytest.param(
-            _then(_ordered, _without(_RECORD)), [(1, 0, "buf5", "reads")], id="not recorded"
-        ),
-        pytest.param(
-            _then(_ordered, _without(_WAIT_BACK)),
-            [(3, 2, "buf7", "reads")],
-            id="not on the way back",
-        ),
-        pytest.param(
-            _then(_ordered, _instead(_WAIT, _WAIT.replace("2, 1", "2, 0"))),
-            [(1, 0, "buf5", "reads")],
-            id="the wrong stream waits",
-        ),
-        pytest.param(
-            _then(_ordered, _instead(_RECORD, _RECORD.replace("2, 0", "2, 1"))),
-            [(1, 0, "buf5", "reads")],
-            id="recorded on the wrong stream",
-        ),
-        pytest.param(
-            _then(_ordered, _instead(_WAIT, _WAIT.replace("2, 1", "7, 1"))),
-            [(1, 0, "buf5", "reads")],
-            id="waits for another event",
-        ),
-        pytest.param(
-            _then(_ordered, _without(_BACK), _behind("triton_poi_fused_1.run(", _BACK)),
-            [(3, 2, "buf7", "reads")],
-            id="recorded before the last kernel",
-        ),
-        pytest.param(
-            _then(_ordered, _without(_WAIT), _behind("triton_poi_fused_1.run(", _WAIT)),
-            [(1, 0, "buf5", "reads")],
-            id="waits behind the reader",
-        ),
-        pytest.param(
-            _then(
-                _ordered,
-                _instead(
-                    "triton_poi_fused_1.run(buf5, buf6, 512, stream=raw_stream)",
-                    "triton_poi_fused_1.run(buf5, buf6, 512, stream=raw_stream0)",
-                ),
-            ),
-            [(2, 1, "buf6", "reads")],
-            id="a kernel on the handle of another stream",
-        ),
-        pytest.param(
-            _then(
-                _ordered, _without(_WAIT_BACK), _instead("_2.run(buf7, buf8", "_2.run(buf8, buf5")
-            ),
-            [(3, 1, "buf5", "writes")],
-            id="overwrites what is still read",
-        ),
-        pytest.param(
-            _then(
-                _ordered, _without(_WAIT_BACK), _instead("_2.run(buf7, buf8", "_2.run(buf5, buf7")
-            ),
-            [(3, 2, "buf7", "reads")],
-            id="overwrites what is still written",
-        ),
-    ],
-)
+@pytest.mark.parametrize("changes", WAITING.values(), ids=WAITING)
+def test_launches_that_wait_are_no_race(tmp_path: Path, changes: tuple[Change, ...]) -> None:
+    assert _races(tmp_path, STREAMS, then(_ordered, *changes)) == []
+
+
+_THERE_RACES, _BACK_RACES = [(1, 0, "buf5", "reads")], [(3, 2, "buf7", "reads")]
+_HANDLE = "triton_poi_fused_1.run(buf5, buf6, 512, stream=raw_stream"
+RACING: dict[str, tuple[tuple[Change, ...], Races]] = {
+    "does not wait": ((without(_WAIT),), _THERE_RACES),
+    "not recorded": ((without(_RECORD),), _THERE_RACES),
+    "not on the way back": ((without(_WAIT_BACK),), _BACK_RACES),
+    "the wrong stream waits": ((instead(_WAIT, _WAIT.replace("2, 1", "2, 0")),), _THERE_RACES),
+    "recorded on the wrong stream": (
+        (instead(_RECORD, _RECORD.replace("2, 0", "2, 1")),), _THERE_RACES
+    ),
+    "waits for another event": ((instead(_WAIT, _WAIT.replace("2, 1", "7, 1")),), _THERE_RACES),
+    "recorded before the last kernel": ((without(_BACK), behind(_SECOND, _BACK)), _BACK_RACES),
+    "waits behind the reader": ((without(_WAIT), behind(_SECOND, _WAIT)), _THERE_RACES),
+    "a kernel on the handle of another stream": (
+        (instead(f"{_HANDLE})", f"{_HANDLE}0)"),), [(2, 1, "buf6", "reads")]
+    ),
+    "overwrites what is still read": (
+        (without(_WAIT_BACK), instead("_2.run(buf7, buf8", "_2.run(buf8, buf5")),
+        [(3, 1, "buf5", "writes")],
+    ),
+    "overwrites what is still written": (
+        (without(_WAIT_BACK), instead("_2.run(buf7, buf8", "_2.run(buf5, buf7")), _BACK_RACES
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "races"), RACING.values(), ids=RACING)
 def test_launches_that_do_not_wait_are_named(
-    tmp_path: Path, change: Change, races: list[tuple[int, int, str, str]]
+    tmp_path: Path, changes: tuple[Change, ...], races: Races
 ) -> None:
-    assert _races(tmp_path, STREAMS, change) == races
+    assert _races(tmp_path, STREAMS, then(_ordered, *changes)) == races
+
+
+def test_events_above_all_kernels_order_nothing(tmp_path: Path) -> None:
+    assert _races(tmp_path, STREAMS, lambda text: text) == _THERE_RACES + _BACK_RACES
 
 
 # AOTInductor's wrapper, with its second kernel on a stream of its own as torch 2.15 writes it.
@@ -226,155 +117,111 @@ _GELU, _MM = "call_triton_poi_fused_addmm_gelu_0(buf1", "aoti_torch_cuda_mm_out(
 _ADDMM = "aoti_torch_cuda_addmm_out("
 
 
+_CHECK = "AOTI_RUNTIME_CUDA_CHECK"
+
+
 def _event(number: int) -> str:
     return f"_aoti_event_cache.get({number}, this->device_idx_)"
 
 
 def _record(number: int, stream: str) -> str:
-    return f"AOTI_RUNTIME_CUDA_CHECK(cudaEventRecord({_event(number)}, {stream}));"
+    return f"{_CHECK}(cudaEventRecord({_event(number)}, {stream}));"
 
 
 def _wait(number: int, stream: str) -> str:
-    return f"AOTI_RUNTIME_CUDA_CHECK(cudaStreamWaitEvent({stream}, {_event(number)}, 0));"
+    return f"{_CHECK}(cudaStreamWaitEvent({stream}, {_event(number)}, 0));"
 
 
 def _on_side(*between: str, back: tuple[str, ...] = (), stream: str = "stream1") -> Change:
     """The GELU on a side stream, with lines before and behind it."""
     enter = f"{_GUARD} = std::make_unique<AOTICudaStreamGuard>({_SIDE}, this->device_idx_);"
-    return _then(
-        _behind(
+    return then(
+        behind(
             "AOTICudaStreamGuard stream_guard(",
             "_aoti_aux_stream_cache.ensure(2, this->device_idx_, stream);",
             f"std::unique_ptr<AOTICudaStreamGuard> {_GUARD};",
             f"cudaStream_t stream1 = {_SIDE};",
         ),
-        _behind(_MM, *between, enter),
-        _instead(
+        behind(_MM, *between, enter),
+        instead(
             "512L, this->device_idx_, stream, kernels",
             f"512L, this->device_idx_, {stream}, kernels",
         ),
-        _behind(_GELU, f"{_GUARD}.reset();", *back),
+        behind(_GELU, f"{_GUARD}.reset();", *back),
     )
 
 
 _THERE = _record(0, "stream"), _wait(0, _SIDE)
 _HERE = _record(1, _SIDE), _wait(1, "stream")
+_READS, _READ_BACK = [(1, 0, "buf1", "reads")], [(2, 1, "buf1", "reads")]
+CPP: dict[str, tuple[Change, Races]] = {
+    "events": (_on_side(*_THERE, back=_HERE), []),
+    "the host waits for the event": (
+        _on_side(_THERE[0], f"{_CHECK}(cudaEventSynchronize({_event(0)}));", back=_HERE), []
+    ),
+    "the host waits for everything": (
+        _on_side(
+            f"{_CHECK}(cudaDeviceSynchronize());",
+            back=(f"{_CHECK}(cudaStreamSynchronize(stream1));",),
+        ),
+        [],
+    ),
+    "by its name": (_on_side(*_THERE, back=(_record(1, "stream1"), _HERE[1])), []),
+    "the kernel is given the stream": (_on_side(stream="stream", back=()), []),
+    "no events": (_on_side(), _READS + _READ_BACK),
+    "not on the way back": (_on_side(*_THERE), _READ_BACK),
+    "not on the way there": (_on_side(back=_HERE), _READS),
+    "does not wait": (_on_side(_THERE[0], back=_HERE), _READS),
+    "not recorded": (_on_side(_THERE[1], back=_HERE), _READS),
+    "the wrong stream waits": (_on_side(_THERE[0], _wait(0, "stream"), back=_HERE), _READS),
+    "recorded on the wrong stream": (_on_side(_record(0, _SIDE), _THERE[1], back=_HERE), _READS),
+    "waits for another event": (_on_side(_THERE[0], _wait(3, _SIDE), back=_HERE), _READS),
+    "waits for the event of the way there": (
+        _on_side(*_THERE, back=(_HERE[0], _wait(0, "stream"))), _READ_BACK
+    ),
+    "the side stream waits for itself": (
+        _on_side(*_THERE, back=(_HERE[0], _wait(1, _SIDE))), _READ_BACK
+    ),
+    "waits behind the reader": (then(_on_side(*_THERE), behind(_ADDMM, *_HERE)), _READ_BACK),
+    "waits before it is recorded": (
+        then(_on_side(*_THERE, back=(_HERE[1],)), behind(_ADDMM, _HERE[0])), _READ_BACK
+    ),
+    "recorded on the stream that waits": (
+        _on_side(*_THERE, back=(_record(1, "stream"), _HERE[1])), _READ_BACK
+    ),
+    "the guard stays": (
+        then(_on_side(*_THERE, back=_HERE), instead(f"{_GUARD}.reset();", "")),
+        [(3, 2, "buf6", "reads"), (4, 3, "buf6", "reads")],
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("change", "races"),
-    [
-        pytest.param(_on_side(*_THERE, back=_HERE), [], id="events"),
-        pytest.param(
-            _on_side(
-                _THERE[0],
-                f"AOTI_RUNTIME_CUDA_CHECK(cudaEventSynchronize({_event(0)}));",
-                back=_HERE,
-            ),
-            [],
-            id="the host waits for the event",
-        ),
-        pytest.param(
-            _on_side(
-                "AOTI_RUNTIME_CUDA_CHECK(cudaDeviceSynchronize());",
-                back=("AOTI_RUNTIME_CUDA_CHECK(cudaStreamSynchronize(stream1));",),
-            ),
-            [],
-            id="the host waits for everything",
-        ),
-        pytest.param(
-            _on_side(*_THERE, back=(_record(1, "stream1"), _HERE[1])), [], id="by its name"
-        ),
-        pytest.param(_on_side(stream="stream", back=()), [], id="the kernel is given the stream"),
-        pytest.param(
-            _on_side(), [(1, 0, "buf1", "reads"), (2, 1, "buf1", "reads")], id="no events"
-        ),
-        pytest.param(_on_side(*_THERE), [(2, 1, "buf1", "reads")], id="not on the way back"),
-        pytest.param(_on_side(back=_HERE), [(1, 0, "buf1", "reads")], id="not on the way there"),
-        pytest.param(
-            _on_side(_THERE[0], back=_HERE), [(1, 0, "buf1", "reads")], id="does not wait"
-        ),
-        pytest.param(_on_side(_THERE[1], back=_HERE), [(1, 0, "buf1", "reads")], id="not recorded"),
-        pytest.param(
-            _on_side(_THERE[0], _wait(0, "stream"), back=_HERE),
-            [(1, 0, "buf1", "reads")],
-            id="the wrong stream waits",
-        ),
-        pytest.param(
-            _on_side(_record(0, _SIDE), _THERE[1], back=_HERE),
-            [(1, 0, "buf1", "reads")],
-            id="recorded on the wrong stream",
-        ),
-        pytest.param(
-            _on_side(_THERE[0], _wait(3, _SIDE), back=_HERE),
-            [(1, 0, "buf1", "reads")],
-            id="waits for another event",
-        ),
-        pytest.param(
-            _on_side(*_THERE, back=(_HERE[0], _wait(0, "stream"))),
-            [(2, 1, "buf1", "reads")],
-            id="waits for the event of the way there",
-        ),
-        pytest.param(
-            _on_side(*_THERE, back=(_HERE[0], _wait(1, _SIDE))),
-            [(2, 1, "buf1", "reads")],
-            id="the side stream waits for itself",
-        ),
-        pytest.param(
-            _then(_on_side(*_THERE), _behind(_ADDMM, *_HERE)),
-            [(2, 1, "buf1", "reads")],
-            id="waits behind the reader",
-        ),
-        pytest.param(
-            _then(_on_side(*_THERE, back=(_HERE[1],)), _behind(_ADDMM, _HERE[0])),
-            [(2, 1, "buf1", "reads")],
-            id="waits before it is recorded",
-        ),
-        pytest.param(
-            _on_side(*_THERE, back=(_record(1, "stream"), _HERE[1])),
-            [(2, 1, "buf1", "reads")],
-            id="recorded on the stream that waits",
-        ),
-        pytest.param(
-            _then(_on_side(*_THERE, back=_HERE), _instead(f"{_GUARD}.reset();", "")),
-            [(3, 2, "buf6", "reads"), (4, 3, "buf6", "reads")],
-            id="the guard stays",
-        ),
-    ],
-)
-def test_cpp_wrappers_are_read_alike(
-    tmp_path: Path, change: Change, races: list[tuple[int, int, str, str]]
-) -> None:
+@pytest.mark.parametrize(("change", "races"), CPP.values(), ids=CPP)
+def test_cpp_wrappers_are_read_alike(tmp_path: Path, change: Change, races: Races) -> None:
     assert _races(tmp_path, AOTI, change) == races
 
 
 _REDUCE = "torch.ops._c10d_functional.all_reduce_.default({}, 'sum', '0')"
 _DONE = "torch.ops._c10d_functional.wait_tensor.default({})"
+_REDUCES = _REDUCE.format("buf5")
+COLLECTIVES: dict[str, tuple[tuple[str, ...], Races]] = {
+    "waited for": ((_REDUCES, _DONE.format("buf5")), []),
+    "an input": ((_REDUCE.format("x_1"), _DONE.format("x_1")), []),
+    "used by nobody": ((_REDUCE.format("x_1"),), []),
+    "not waited for": ((_REDUCES,), [(2, 1, "buf5", "reads")]),
+    "waits for another": ((_REDUCES, _DONE.format("x_1")), [(3, 1, "buf5", "reads")]),
+    "overwrites what is reduced": (
+        (f"buf9 = {_REDUCES}", "extern_kernels.mm(w_1, w_1, out=buf5)"),
+        [(2, 1, "buf5", "reads")],
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("lines", "races"),
-    [
-        pytest.param((_REDUCE.format("buf5"), _DONE.format("buf5")), [], id="waited for"),
-        pytest.param((_REDUCE.format("x_1"), _DONE.format("x_1")), [], id="an input"),
-        pytest.param((_REDUCE.format("x_1"),), [], id="used by nobody"),
-        pytest.param((_REDUCE.format("buf5"),), [(2, 1, "buf5", "reads")], id="not waited for"),
-        pytest.param(
-            (_REDUCE.format("buf5"), _DONE.format("x_1")),
-            [(3, 1, "buf5", "reads")],
-            id="waits for another",
-        ),
-        pytest.param(
-            (f"buf9 = {_REDUCE.format('buf5')}", "extern_kernels.mm(w_1, w_1, out=buf5)"),
-            [(2, 1, "buf5", "reads")],
-            id="overwrites what is reduced",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("lines", "races"), COLLECTIVES.values(), ids=COLLECTIVES)
 def test_collectives_run_beside_the_stream(
-    tmp_path: Path, lines: tuple[str, ...], races: list[tuple[int, int, str, str]]
+    tmp_path: Path, lines: tuple[str, ...], races: Races
 ) -> None:
-    assert _races(tmp_path, STREAMS, _then(_ordered, _behind(_FIRST, *lines))) == races
+    assert _races(tmp_path, STREAMS, then(_ordered, behind(_FIRST, *lines))) == races
 
 
 def test_list_and_a_diagnosis_say_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

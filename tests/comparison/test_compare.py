@@ -318,8 +318,8 @@ def test_fingerprints(
     fields: dumps.Row, named: dumps.Row | None, probe: str, state: str, basis: str, tmp_path: Path
 ) -> None:
     for name, row, of in (("a", {"fingerprint": "0" * 32}, NH128), ("b", fields, named)):
-        manifest = {"fingerprint": of} if of else {}
-        dumps.write(tmp_path / name, one(**row), probes=[probe], **manifest)
+        manifest = {"probes": [probe], **({"fingerprint": of} if of else {})}
+        dumps.write(tmp_path / name, one(**row), manifest=manifest)
     (result,) = compare(tmp_path / "a", tmp_path / "b").launches[0].results
     assert (result.state, result.basis) == (state, basis or "statistics")
 

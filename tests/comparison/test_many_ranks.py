@@ -34,8 +34,8 @@ def _write(dump: Path, means: list[list[float]], **fields: Any) -> Path:
             read, made = _value("a", "in", 2.0, rank), _value("b", "out", mean, rank, **fields)
             first = launch(0, "k_0", [given], [{**read, "role": "out"}])
             launches = [first, launch(1, "k_1", [read], [made])]
-            known = {"name": "test", "version": 1}
-            dumps.write(dump, launches, inputs=[given], rank=rank, run=run, fingerprint=known)
+            known = {"fingerprint": {"name": "test", "version": 1}}
+            dumps.write(dump, launches, inputs=[given], rank=rank, run=run, manifest=known)
     return dump
 
 

@@ -24,7 +24,7 @@ REDUCE = "torch.ops._c10d_functional.all_reduce_.default"
 SCATTER = "torch.ops._c10d_functional.reduce_scatter_tensor.default"
 WAIT = "torch.ops._c10d_functional.wait_tensor.default"
 
-NH128 = {"name": "nh128", "version": 1}
+NH128 = {"fingerprint": {"name": "nh128", "version": 1}}
 
 Launches = Sequence[tuple[dumps.Row, list[dumps.Row]]]
 Call = tuple[Launches, Sequence[dumps.Row]]
@@ -54,7 +54,7 @@ def dump(tmp_path: Path) -> Dump:
     def write(*ranks: Sequence[Call], root: str = "dump", **options: Any) -> Path:
         for rank, calls in enumerate(ranks):
             for run, (launches, given) in enumerate(calls):
-                where = {"rank": rank, "run": run, "fingerprint": NH128, **options}
+                where = {"rank": rank, "run": run, "manifest": NH128, **options}
                 dumps.write(tmp_path / root, launches, inputs=given, **where)
         return tmp_path / root
 

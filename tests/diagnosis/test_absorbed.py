@@ -3,19 +3,18 @@ is right. A NaN that gets out of the call is one."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import dumps
+from launch_facts import checked
 from rewriter.diagnosis import values_needed
 from rewriter.diagnosis.nonfinite import NonFinite, search
 from rewriter.diagnosis.ruling import of_nonfinite, rule
 from rewriter.diagnosis.verdict_text import describe
-from rewriter.diagnosis.verification.types import LaunchCheck, Outcome, Verification
+from rewriter.diagnosis.verification.types import Outcome, Verification
 
 value, launch = dumps.value, dumps.launch
 X, NAN = value("arg0_1", mean=3.0), {"nan": 5}
@@ -44,39 +43,29 @@ def _dump(
     given: bool = False,
     calls: int = 1,
     wrapper: str = WRAPPER,
+    outputs: tuple[str, ...] = ("buf1", "buf2"),
 ) -> Path:
     """Calls whose `first` launch makes NaN that the second one absorbs, and whose `last` launch
     makes some that are returned."""
     x = {**X, **NAN} if given else X
     kept, done = value("buf0", "out", nan=5 * first), value("buf1", "out")
+    made = value("buf2", "out", nan=5 * last)
+    found = [
+        launch(0, "cpp_fused_softmax_0", [x], [kept], **CALL),
+        launch(1, "cpp_fused_nan_to_num_1", [{**kept, "role": "in"}], [done], **CALL),
+        launch(2, "cpp_fused_log_2", [{**done, "role": "in"}], [made], **CALL),
+    ]
+    where = {"artifact": "wrapper.py", "wrapper": wrapper, "outputs": outputs}
     for call in range(calls):
-        found: list[Any] = [
-            launch(0, "cpp_fused_softmax_0", [x], [kept], **CALL),
-            launch(1, "cpp_fused_nan_to_num_1", [{**kept, "role": "in"}], [done], **CALL),
-            launch(
-                2, "cpp_fused_log_2", [{**done, "role": "in"}],
-                [value("buf2", "out", nan=5 * last)], **CALL,
-            ),
-        ]  # fmt: skip
-        dump = dumps.write(folder, found, inputs=[x], run=call, artifact="wrapper.py")
-        path = dump / "rank0" / f"run{call}" / "run.json"
-        facts = json.loads(path.read_text()) | {"outputs": {"call": ["buf1", "buf2"]}}
-        path.write_text(json.dumps(facts | {"call": call}))
-    if wrapper:
-        (folder / "wrapper.py").write_text(wrapper)
+        dumps.write(folder, found, inputs=[x], run=call, call=call, **where)
     return folder
 
 
 def _checks(*outcomes: Outcome) -> Verification:
-    checks = (
-        LaunchCheck(
-            run="rank0/run0", step=at + 1, launch=at, iteration=0, kernel="cpp_fused_softmax_0",
-            kind="cpp", scope="call", line=100, source_nodes=(), origins=(), outcome=one,
-            reason="random", artifact="wrapper.py",
-        )
-        for at, one in enumerate(outcomes)
-    )  # fmt: skip
-    return Verification(tuple(checks))
+    facts = {"kernel": "cpp_fused_softmax_0", "artifact": "wrapper.py", "reason": "random"}
+    return Verification(
+        tuple(checked(launch=at, outcome=one, **facts) for at, one in enumerate(outcomes))
+    )
 
 
 def _launches(found: NonFinite) -> list[tuple[int | None, bool]]:
@@ -155,14 +144,11 @@ def test_what_a_call_returns_may_not_be_known(wrapper: str, tmp_path: Path) -> N
 
 def test_an_updated_input_is_a_result(tmp_path: Path) -> None:
     text = WRAPPER.replace("cpp_fused_log_2(buf1, buf2)", "cpp_fused_log_2(buf1, arg0_1)")
-    dump = _dump(tmp_path, wrapper=text.replace("buf1, buf2, )", "buf1, )"))
-    path = dump / "rank0" / "run0" / "run.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"outputs": {"call": ["buf1"]}}))
-    events = dump / "rank0" / "run0" / "events.jsonl"
+    text = text.replace("buf1, buf2, )", "buf1, )")
+    dump = _dump(tmp_path, wrapper=text, outputs=("buf1",))
     assert _launches(search(dump)) == [(0, True)]
-    rows = [json.loads(line) for line in events.read_text().splitlines()]
-    rows[-1] |= {"arg": "arg0_1", "role": "inout", "nan": 1}
-    events.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    last = {"arg": "arg0_1", "role": "inout", "nan": 1}
+    dumps.change_rows(dump, lambda rows: rows[-1].update(last))
     assert _launches(search(dump)) == [(2, False)]
 
 

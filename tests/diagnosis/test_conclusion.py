@@ -18,28 +18,18 @@ ALL = ("print", "save")
 @pytest.mark.parametrize(
     ("ran", "asks"),
     [
-        (Selection(("names", "print")), True),
-        (Selection(("print", "save"), launches=(range(1, 2),)), True),
-        (Selection(ALL, kernels=("cpp_*",)), True),
-        (Selection(ALL, when="after"), True),
-        (Selection(ALL, calls="3"), True),
-        (None, True),
-        (Selection(ALL), True),
-        (Selection(ALL, args="all"), False),
-        (Selection((*ALL, "sync"), launches=(range(3),)), False),
-        (Selection(ALL, launches=(range(1), range(1, 2)), args="all"), False),
-    ],
-    ids=[
-        "fewer",
-        "launch",
-        "kernels",
-        "when",
-        "calls",
-        "unknown",
-        "results",
-        "all",
-        "more",
-        "same",
+        pytest.param(Selection(("names", "print")), True, id="fewer"),
+        pytest.param(Selection(ALL, launches=(range(1, 2),)), True, id="launch"),
+        pytest.param(Selection(ALL, kernels=("cpp_*",)), True, id="kernels"),
+        pytest.param(Selection(ALL, when="after"), True, id="when"),
+        pytest.param(Selection(ALL, calls="3"), True, id="calls"),
+        pytest.param(None, True, id="unknown"),
+        pytest.param(Selection(ALL), True, id="results"),
+        pytest.param(Selection(ALL, args="all"), False, id="all"),
+        pytest.param(Selection((*ALL, "sync"), launches=(range(3),)), False, id="more"),
+        pytest.param(
+            Selection(ALL, launches=(range(1), range(1, 2)), args="all"), False, id="same"
+        ),
     ],
 )
 def test_what_is_recorded_is_not_asked_for_again(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 import dumps
 from rewriter.diagnosis.corruption import changed_values, examine_corruption
-from rewriter.dump.reading import open_dump
+from rewriter.dump.reading import Dump, open_dump
 
 WRAPPER = """
 import torch
@@ -36,31 +35,34 @@ def call(args):
 """
 
 
-def _dump(tmp_path: Path, received: float, line: str = "", **more: Any) -> Any:
+MM = "extern_kernels.mm"
+FACTS: dict[str, Any] = {"kind": "extern_out", "scope": "call"}
+
+
+def _value(name: str, role: str = "in", mean: float = 0.0, **more: Any) -> dumps.Row:
+    return dumps.value(name, role, mean, **{"fingerprint": f"{mean}", **more})
+
+
+X = _value("arg0_1", mean=5.0)
+
+
+def _written(
+    folder: Path, launches: list[Any], text: str = WRAPPER.replace("    LINE\n", "")
+) -> Dump:
+    where = {"artifact": "wrapper.py", "wrapper": text}
+    return open_dump(dumps.write(folder / "x.dump", launches, inputs=[X], **where))
+
+
+def _dump(tmp_path: Path, received: float, line: str = "", **more: Any) -> Dump:
     """#0 writes buf0 around 1, #1 writes buf1; #2 receives buf0, as buf2, around `received`."""
-    mm = "extern_kernels.mm"
-
-    def value(name: str, role: str = "in", mean: float = 0.0) -> dumps.Row:
-        return dumps.value(name, role, mean, fingerprint=f"{mean}")
-
-    x, memory = value("arg0_1", mean=5.0), {"buffers": {"buf2": "buf0"}}
-    facts = {"kind": "extern_out", "scope": "call"}
+    more = {**FACTS, "buffers": {"buf2": "buf0"}, **more}
+    read = [_value("buf1", "in", 2.0), _value("buf2", "in", received)]
     launches = [
-        dumps.launch(0, mm, [x], [value("buf0", "out", 1.0)], **{**facts, "line": 14}),
-        dumps.launch(1, mm, [x], [value("buf1", "out", 2.0)], **{**facts, "line": 16}),
-        dumps.launch(
-            2, mm, [value("buf1", "in", 2.0), value("buf2", "in", received)],
-            [value("buf3", "out", 3.0)], **{**facts, **memory, "line": 20, **more},
-        ),
-    ]  # fmt: skip
-    dump = dumps.write(tmp_path / "x.dump", launches, inputs=[x])
-    text = WRAPPER.replace("    LINE\n", f"    {line}\n" if line else "")
-    (dump / "wrapper.py").write_text(text)
-    for path in dump.glob("rank*/run*/run.json"):
-        facts = json.loads(path.read_text())
-        facts |= {"artifact": "wrapper.py", "sha256": ""}
-        path.write_text(json.dumps(facts))
-    return open_dump(dump)
+        dumps.launch(0, MM, [X], [_value("buf0", "out", 1.0)], line=14, **FACTS),
+        dumps.launch(1, MM, [X], [_value("buf1", "out", 2.0)], line=16, **FACTS),
+        dumps.launch(2, MM, read, [_value("buf3", "out", 3.0)], line=20, **more),
+    ]
+    return _written(tmp_path, launches, WRAPPER.replace("    LINE\n", f"    {line}\n" * bool(line)))
 
 
 def test_what_changed_between_two_launches_names_the_one_in_between(tmp_path: Path) -> None:
@@ -93,13 +95,13 @@ def test_what_else_may_have_written_it_is_no_finding(
 
 def test_what_a_launch_is_only_given_to_read_and_changes_names_it(tmp_path: Path) -> None:
     dump = _dump(tmp_path, received=1.0)
-    events = dump.runs[0].path / "events.jsonl"
-    rows = [json.loads(line) for line in events.read_text().splitlines()]
-    changed = next(
-        x for x in rows if (x.get("launch"), x["phase"], x["arg"]) == (2, "after", "buf1")
-    )
-    changed["fingerprint"] = "another"
-    events.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def change(rows: list[dumps.Row]) -> None:
+        for row in rows:
+            if (row.get("launch"), row["phase"], row["arg"]) == (2, "after", "buf1"):
+                row["fingerprint"] = "another"
+
+    dumps.change_rows(dump.path, change)
     (found,) = examine_corruption(open_dump(dump.path)).findings
     assert (found.kind, found.launch, found.certainty) == ("corrupted", 2, "shown")
     assert "changes buf1, which it is only given to read" in found.headline
@@ -108,28 +110,15 @@ def test_what_a_launch_is_only_given_to_read_and_changes_names_it(tmp_path: Path
     ]  # fmt: skip
 
 
-def _at_ends(tmp_path: Path, left: list[float]) -> Any:
+def _at_ends(tmp_path: Path, left: list[float]) -> Dump:
     """A dump of both ends of values: `left` is the mean of the input behind each of three launches,
     of which the last two read it."""
-    mm = "extern_kernels.mm"
-    facts = {"kind": "extern_out", "scope": "call", "when": "after"}
-
-    def value(name: str, role: str = "in", mean: float = 0.0) -> dumps.Row:
-        return dumps.value(name, role, mean, fingerprint=f"{mean}")
-
-    launches = [
-        dumps.launch(
-            n, mm, [value("arg0_1", "in", mean)] if mean else [], [value(f"buf{n}", "out", n)],
-            line=line, **facts,
-        )
-        for n, (mean, line) in enumerate(zip(left, (14, 16, 20), strict=True))
-    ]  # fmt: skip
-    dump = dumps.write(tmp_path / "x.dump", launches, inputs=[value("arg0_1", mean=5.0)])
-    (dump / "wrapper.py").write_text(WRAPPER.replace("    LINE\n", ""))
-    for path in dump.glob("rank*/run*/run.json"):
-        known = json.loads(path.read_text()) | {"artifact": "wrapper.py", "sha256": ""}
-        path.write_text(json.dumps(known))
-    return open_dump(dump)
+    launches = []
+    for n, (mean, line) in enumerate(zip(left, (14, 16, 20), strict=True)):
+        read = [_value("arg0_1", "in", mean)] * bool(mean)
+        made = [_value(f"buf{n}", "out", n)]
+        launches.append(dumps.launch(n, MM, read, made, line=line, when="after", **FACTS))
+    return _written(tmp_path, launches)
 
 
 def test_what_changed_between_its_ends_is_named_by_looks_behind_each_launch(tmp_path: Path) -> None:
@@ -170,30 +159,14 @@ def test_memory_that_is_written_through_a_part_of_its_new_owner_is_another_value
     the first wrote through the whole."""
     text = WRAPPER.replace("    LINE\n", "    buf4 = reinterpret_tensor(buf2, (2, 8), (8, 1), 0)\n")
     text = text.replace("buf2 = buf0; del buf0  # reuse", "buf2 = buf9; del buf9  # reuse")
-    mm = "extern_kernels.mm"
-    facts = {"kind": "extern_out", "scope": "call"}
-    x = dumps.value("arg0_1", mean=5.0, fingerprint="x")
 
-    def value(name: str, role: str, mark: str, **more: Any) -> dumps.Row:
-        return dumps.value(name, role, float(len(mark)), fingerprint=mark, **more)
+    def launch(n: int, line: int, read: dumps.Row, made: dumps.Row, buffers: dict[str, str]) -> Any:
+        return dumps.launch(n, MM, [read], [made], line=line, buffers=buffers, **FACTS)
 
+    part = _value("buf4", "out", 2.0, shape=[2, 8], numel=16)
     launches = [
-        dumps.launch(
-            0, mm, [x], [value("buf9", "out", "a")],
-            **{**facts, "line": 14, "buffers": {"buf9": "buf0"}},
-        ),
-        dumps.launch(
-            1, mm, [x], [value("buf4", "out", "bb", shape=[2, 8], numel=16)],
-            **{**facts, "line": 16, "buffers": {"buf4": "buf0"}},
-        ),
-        dumps.launch(
-            2, mm, [value("buf2", "in", "ccc")], [value("buf3", "out", "d")],
-            **{**facts, "line": 20, "buffers": {"buf2": "buf0"}},
-        ),
-    ]  # fmt: skip
-    dump = dumps.write(tmp_path / "x.dump", launches, inputs=[x])
-    (dump / "wrapper.py").write_text(text)
-    for path in dump.glob("rank*/run*/run.json"):
-        kept = json.loads(path.read_text()) | {"artifact": "wrapper.py", "sha256": ""}
-        path.write_text(json.dumps(kept))
-    assert examine_corruption(open_dump(dump)).findings == ()
+        launch(0, 14, X, _value("buf9", "out", 1.0), {"buf9": "buf0"}),
+        launch(1, 16, X, part, {"buf4": "buf0"}),
+        launch(2, 20, _value("buf2", "in", 3.0), _value("buf3", "out", 4.0), {"buf2": "buf0"}),
+    ]
+    assert examine_corruption(_written(tmp_path, launches, text)).findings == ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +19,15 @@ RIGHT = [torch.arange(32.0).reshape(4, 8), torch.ones(4, 8)]
 def _dump(tmp_path: Path) -> Dump:
     """x -> #0 buf0 -> #1 buf1, which is returned; x -> #2 buf2, which is returned, too."""
     value, facts = dumps.value, {"kind": "cpp", "scope": "call"}
-    files = {"buf1": "a.pt", "buf2": "b.pt"}
-    x = value("x", mean=5.0)
+    x, made = value("x", mean=5.0), value("buf1", "out", 2.0, file="a.pt")
     launches = [
         dumps.launch(0, "cpp_a", [x], [value("buf0", "out", 1.0)], **facts),
-        dumps.launch(
-            1, "cpp_b", [value("buf0", mean=1.0)], [value("buf1", "out", 2.0, file="a.pt")], **facts
-        ),
+        dumps.launch(1, "cpp_b", [value("buf0", mean=1.0)], [made], **facts),
         dumps.launch(2, "cpp_c", [x], [value("buf2", "out", 3.0, file="b.pt")], **facts),
     ]
-    dump = dumps.write(tmp_path / "x.dump", launches, inputs=[x])
-    run = dump / "rank0" / "run0"
-    for tensor, name in zip(RIGHT, files.values(), strict=True):
-        torch.save(tensor, run / name)
-    content = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**content, "outputs": {"call": ["buf1", "buf2"]}}))
-    return open_dump(dump)
+    tensors = dict(zip(("a.pt", "b.pt"), RIGHT, strict=True))
+    left = {"outputs": ("buf1", "buf2"), "tensors": tensors}
+    return open_dump(dumps.write(tmp_path / "x.dump", launches, inputs=[x], **left))
 
 
 def _compared(tmp_path: Path, expected: list[Any]) -> Any:

@@ -9,19 +9,15 @@ import pytest
 import torch
 
 import dumps
+from launch_facts import crashed
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis import failing, triage
-from rewriter.diagnosis.verdict import CrashVerdict
 from rewriter.runtime.memory.patterns import pattern
 from rewriter.runtime.tensors import fingerprint
 
 DIED = ExitStatus(1, message="IndexError: index 1515870810 is out of bounds")
 WELL = ExitStatus(0)
-STOPPED = CrashVerdict(
-    rank=0, run="rank0/run0", pid=1, artifact="c.py", state="running", ended=DIED, launch=4,
-    step=4, iteration=0, kernel="topk", kind="fallback", scope="call", line=30, arguments=(),
-    source_nodes=(), origins=(), probes=("hash",), lines=(),
-)  # fmt: skip
+STOPPED = crashed(ended=DIED, launch=4, step=4, kernel="topk", kind="fallback")
 
 
 def test_what_ends_well_everywhere_is_nothing() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,15 @@ import torch
 import dumps
 from artifacts import get
 from rewriter.diagnosis import fills, sanitized
+from rewriter.diagnosis.findings import Finding
 from rewriter.dump import processes
 from rewriter.dump.processes import PieceOfModel, ProcessNames
 from rewriter.dump.reading import open_dump
 from rewriter.runtime.memory.patterns import pattern
 
 Values = dict[str, torch.Tensor]
+ONES = torch.ones(4, 8)
+FILLS = (0, 1)
 
 
 def filled(probe: str, fill: int) -> torch.Tensor:
@@ -29,33 +32,35 @@ def filled(probe: str, fill: int) -> torch.Tensor:
     return torch.frombuffer(word, dtype=torch.float32).reshape(4, 8).clone()
 
 
+def part(fill: int, probe: str = "poison") -> torch.Tensor:
+    """A matrix whose last row nobody wrote."""
+    return torch.cat([ONES[:3], filled(probe, fill)[3:]])
+
+
 def write(
     folder: Path,
     launches: list[tuple[str, Values, Values]],
     x: float = 1.0,
     in_place: tuple[str, Collection[int]] = ("", ()),
+    **facts: Any,
 ) -> Path:
     """A dump of launches that are given and write these values, with fingerprints and files.
     `in_place` is a result, and the launches that update it."""
     rows = []
     updated, by = in_place
+    tensors: Values = {}
+    of_launches = {name: facts.pop(name) for name in ("buffers", "scope") if name in facts}
     for index, (kernel, given, written) in enumerate(launches):
         reads = [_row(index, name, "in", value) for name, value in given.items()]
         writes = [
             _row(index, name, "inout" if name == updated and index in by else "out", value)
             for name, value in written.items()
         ]
-        rows.append(dumps.launch(index, kernel, reads, writes))
-    dump = dumps.write(folder, rows, inputs=[dumps.value("x", mean=x, fingerprint=f"{x}")])
-    run = dump / "rank0/run0"
-    for index, (_, given, written) in enumerate(launches):
-        for name, value in (given | written).items():
-            torch.save(value, run / f"{index}-{name}.pt")
-    facts = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(
-        json.dumps(facts | {"outputs": {"Runner.call": [[*written][-1]]}})
-    )
-    return dump
+        rows.append(dumps.launch(index, kernel, reads, writes, **of_launches))
+        tensors |= {f"{index}-{name}.pt": value for name, value in (given | written).items()}
+    facts = {"outputs": [[*launches[-1][2]][-1]], "tensors": tensors, **facts}
+    inputs = [dumps.value("x", mean=x, fingerprint=f"{x}")]
+    return dumps.write(folder, rows, inputs=inputs, **facts)
 
 
 def _row(launch: int, name: str, role: str, value: torch.Tensor) -> dict[str, Any]:
@@ -64,13 +69,15 @@ def _row(launch: int, name: str, role: str, value: torch.Tensor) -> dict[str, An
     return dumps.value(name, role, fingerprint=text, file=f"{launch}-{name}.pt")
 
 
-def compare(tmp_path: Path, runs: list[Any], **more: Any) -> tuple[Any, list[Any]]:
+def compare(tmp_path: Path, runs: Iterable[Any], **more: Any) -> tuple[Any, list[Any]]:
     paths = [write(tmp_path / str(fill), run, **more) for fill, run in enumerate(runs)]
     compared = fills.compare_fills(*paths)
     return compared, fills.judge(compared.differences, *paths)
 
 
-ONES = torch.ones(4, 8)
+def findings(tmp_path: Path, runs: Iterable[Any], **more: Any) -> tuple[Finding, ...]:
+    """Of two runs with another filling each."""
+    return sanitized.of_fills(*compare(tmp_path, runs, **more)).findings
 
 
 def test_launches_that_write_the_same_used_nothing_else(tmp_path: Path) -> None:
@@ -82,10 +89,10 @@ def test_launches_that_write_the_same_used_nothing_else(tmp_path: Path) -> None:
 
 def test_what_is_carried_along_is_no_finding(tmp_path: Path) -> None:
     """A launch that leaves a row unwritten, and one that reads the others."""
-    runs = []
-    for fill in (0, 1):
-        part = torch.cat([ONES[:3], filled("poison", fill)[3:]])
-        runs.append([("a", {}, {"buf0": part}), ("b", {"buf0": part}, {"buf1": ONES * 2})])
+    runs = [
+        [("a", {}, {"buf0": part(fill)}), ("b", {"buf0": part(fill)}, {"buf1": ONES * 2})]
+        for fill in FILLS
+    ]
     compared, reads = compare(tmp_path, runs)
     assert [one.place for one in compared.differences] == [("rank0/run0", 0, 0)]
     assert reads == []
@@ -137,62 +144,49 @@ def test_a_launch_that_varies_by_itself_is_not_judged(tmp_path: Path) -> None:
     assert "as it is" not in examined.ruled_out
 
 
+LEFT = "does not write 8 of 32 elements of buf1, which the call returns"
+
+
 @pytest.mark.parametrize("later", [None, "buf1"])
 def test_what_the_call_returns_is_read_by_its_caller(tmp_path: Path, later: str | None) -> None:
     """A launch that leaves the last row of a result unwritten, which no later one writes."""
-    runs = []
-    for fill in (0, 1):
-        part = torch.cat([ONES[:3], filled("poison", fill)[3:]])
-        launches = [("a", {}, {"buf1": part})]
-        runs.append([*launches, ("b", {}, {later: ONES})] if later else launches)
-    compared, found = compare(tmp_path, runs)
+    behind: list[Any] = [("b", {}, {later: ONES})] * bool(later)
+    found = findings(tmp_path, ([("a", {}, {"buf1": part(fill)}), *behind] for fill in FILLS))
     if later:
-        assert found == []
+        assert found == ()
         return
-    (finding,) = sanitized.of_fills(compared, found).findings
-    assert (finding.kind, finding.launch) == ("unwritten", 0)
-    assert finding.what == "does not write 8 of 32 elements of buf1, which the call returns"
+    (finding,) = found
+    assert (finding.kind, finding.launch, finding.what) == ("unwritten", 0, LEFT)
     assert finding.text[0] == "buf1[3, 0] is the first: it is uninitialised"
 
 
 def test_a_filling_that_another_launch_passed_on_was_not_left(tmp_path: Path) -> None:
     """A running sum begins with the filling, which a copy of it holds, too."""
     runs = []
-    for fill in (0, 1):
+    for fill in FILLS:
         memory = filled("poison", fill)
-        sums = memory.cumsum(1)
-        runs.append(
-            [("a", {"buf0": memory}, {"buf1": sums}), ("b", {"buf1": sums}, {"buf2": sums})]
-        )
-    compared, found = compare(tmp_path, runs)
-    (finding,) = sanitized.of_fills(compared, found).findings
+        sums = {"buf1": memory.cumsum(1)}
+        runs.append([("a", {"buf0": memory}, sums), ("b", sums, {"buf2": sums["buf1"]})])
+    (finding,) = findings(tmp_path, runs)
     assert finding.launch == 0
     assert finding.what == "computes from uninitialised memory: buf0"
 
 
 def test_what_is_updated_in_place_was_left_unwritten_by_who_wrote_it_first(tmp_path: Path) -> None:
     """Additions to some rows of a result, whose last row nobody wrote."""
-    paths = []
-    for fill in (0, 1):
-        first = torch.cat([ONES[:3], filled("poison", fill)[3:]])
-        added = torch.cat([ONES[:2] * 5, first[2:]])
-        run = [("a", {}, {"buf1": first}), ("b", {}, {"buf1": added}), ("c", {}, {"buf1": added})]
-        paths.append(write(tmp_path / str(fill), run, in_place=("buf1", {1, 2})))
-    compared = fills.compare_fills(*paths)
-    (finding,) = sanitized.of_fills(compared, fills.judge(compared.differences, *paths)).findings
-    assert (finding.launch, finding.kernel) == (0, "a")
-    assert finding.what == "does not write 8 of 32 elements of buf1, which the call returns"
+    runs = []
+    for fill in FILLS:
+        added = {"buf1": torch.cat([ONES[:2] * 5, part(fill)[2:]])}
+        runs.append([("a", {}, {"buf1": part(fill)}), ("b", {}, added), ("c", {}, added)])
+    (finding,) = findings(tmp_path, runs, in_place=("buf1", {1, 2}))
+    assert (finding.launch, finding.kernel, finding.what) == (0, "a", LEFT)
     assert finding.text[0] == "buf1[3, 0] is the first: it is uninitialised"
 
 
 def test_an_empty_tensor_that_a_model_fills_in_part_is_no_finding(tmp_path: Path) -> None:
-    paths = []
-    for fill in (0, 1):
-        run = [("b", {}, {"buf1": torch.cat([ONES[:3], filled("poison", fill)[3:]])})]
-        paths.append(write(tmp_path / str(fill), run, in_place=("buf1", {0})))
-    compared = fills.compare_fills(*paths)
-    assert len(compared.differences) == 1
-    assert fills.judge(compared.differences, *paths) == []
+    runs = ([("b", {}, {"buf1": part(fill)})] for fill in FILLS)
+    compared, found = compare(tmp_path, runs, in_place=("buf1", {0}))
+    assert (len(compared.differences), found) == (1, [])
 
 
 @pytest.mark.parametrize(
@@ -206,15 +200,11 @@ def test_what_was_computed_from_it_names_the_launch(
     tmp_path: Path, probe: str, kind: str, what: str
 ) -> None:
     runs = []
-    for fill in (0, 1):
+    for fill in FILLS:
         memory = filled(probe, fill)
-        runs.append(
-            [("a", {"buf0": memory}, {"buf1": memory + 1}),
-             ("b", {"buf1": memory + 1}, {"buf2": memory + 2})]
-        )  # fmt: skip
-    _, reads = compare(tmp_path, runs)
-    assert [one.difference.place for one in reads] == [("rank0/run0", 0, 0)]
-    (finding,) = sanitized.of_fills(_, reads).findings
+        made = {"buf1": memory + 1}
+        runs.append([("a", {"buf0": memory}, made), ("b", made, {"buf2": memory + 2})])
+    (finding,) = findings(tmp_path, runs)  # not those of who is given what another one computed
     assert (finding.kind, finding.launch, finding.what) == (kind, 0, what)
     assert finding.text[0].startswith("buf1[0, 0]: nan with the first filling, -1234")
     assert finding.text[1] == "32 of 32 elements that it writes differ"
@@ -224,15 +214,11 @@ def test_a_shape_that_depends_on_it_is_computed_from_it(tmp_path: Path) -> None:
     """As that of `nonzero`, of a mask that nobody wrote: what bool is filled with is the same for
     all probes."""
     paths = []
-    for fill in (0, 1):
+    for fill in FILLS:
         run = [("a", {"buf0": filled("poison", fill)}, {"buf1": ONES})]
         paths.append(write(tmp_path / str(fill), run))
-        events = paths[-1] / "rank0/run0/events.jsonl"
-        rows = [json.loads(line) for line in events.read_text().splitlines()]
-        for row in rows:
-            if row.get("arg") == "buf1":
-                row |= {"shape": [32 * fill, 2], "fingerprint": f"{fill}"}
-        events.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        other = {"shape": [32 * fill, 2], "fingerprint": f"{fill}"}
+        dumps.change_rows(paths[-1], lambda rows, other=other: rows[-1].update(other))
     compared = fills.compare_fills(*paths)
     (found,) = fills.judge(compared.differences, *paths)
     assert isinstance(found, fills.UnwrittenRead)
@@ -246,63 +232,50 @@ def test_a_shape_that_depends_on_it_is_computed_from_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kernel", [torch.relu, torch.nn.functional.silu, torch.sqrt])
 def test_a_kernel_that_keeps_a_fill_keeps_no_other(tmp_path: Path, kernel: Any) -> None:
     """`relu` of NaN is NaN, and of a number that is greater than 0 the number."""
-    runs = []
-    for fill in (0, 1):
-        memory = filled("poison", fill)
-        runs.append([("a", {"buf0": memory}, {"buf1": kernel(memory)})])
+    memory = (filled("poison", fill) for fill in FILLS)
+    runs = ([("a", {"buf0": x}, {"buf1": kernel(x)})] for x in memory)
     compared, found = compare(tmp_path, runs)
     assert [one.kind for one in sanitized.of_fills(compared, found).findings] == ["unwritten"]
     assert isinstance(found[0], fills.UnwrittenRead)
 
 
 def test_a_launch_is_named_once_for_all_turns_and_calls(tmp_path: Path) -> None:
-    runs = []
-    for fill in (0, 1):
-        memory = filled("poison", fill)
-        runs.append(
-            [("a", {"buf0": memory}, {"buf1": memory * 2}), ("b", {}, {"buf2": memory * 3})]
-        )
+    memory = (filled("poison", fill) for fill in FILLS)
+    runs = ([("a", {"buf0": x}, {"buf1": x * 2}), ("b", {}, {"buf2": x * 3})] for x in memory)
     compared, found = compare(tmp_path, runs)
     first, other = found
     steps = tuple(replace(step, iteration=1) for step in first.difference.steps)
     again = replace(first, difference=replace(first.difference, steps=steps))
-    findings = sanitized.of_fills(compared, [first, again, other, again]).findings
-    assert [(one.launch, one.iteration) for one in findings] == [(0, 0), (1, 0)]
-    assert findings[0].text[-1] == "the same 1 time more, in later calls or turns of a loop"
-    assert "time more" not in findings[1].text[-1]
+    once, alone = sanitized.of_fills(compared, [first, again, other, again]).findings
+    assert [(one.launch, one.iteration) for one in (once, alone)] == [(0, 0), (1, 0)]
+    assert once.text[-1] == "the same 1 time more, in later calls or turns of a loop"
+    assert "time more" not in alone.text[-1]
 
 
 @pytest.mark.parametrize("factor", [1, 2])
 def test_what_nothing_given_explains_was_read_outside(tmp_path: Path, factor: int) -> None:
     """Also what is the same behind the kernel: no buffer holds the filling of bands itself."""
     runs = []
-    for fill in (0, 1):
+    for fill in FILLS:
         result = ONES.clone()
         result[3, 7] = filled("bounds", fill)[0, 0] * factor
         runs.append([("a", {"buf0": ONES}, {"buf1": result})])
-    compared, reads = compare(tmp_path, runs)
-    (finding,) = sanitized.of_fills(compared, reads).findings
+    (finding,) = findings(tmp_path, runs)
     assert (finding.kind, finding.launch) == ("bounds", 0)
     assert finding.text[0].startswith("buf1[3, 7]: nan")
 
 
 def test_who_left_elements_out_is_named_beside_their_reader(tmp_path: Path) -> None:
-    runs = []
-    for fill in (0, 1):
-        part = torch.cat([ONES[:3], filled("poison", fill)[3:]])
-        runs.append([("a", {}, {"buf0": part}), ("b", {"buf0": part}, {"buf1": part + 1})])
-    compared, reads = compare(tmp_path, runs)
-    (finding,) = sanitized.of_fills(compared, reads).findings
+    given = ({"buf0": part(fill)} for fill in FILLS)
+    runs = ([("a", {}, left), ("b", left, {"buf1": left["buf0"] + 1})] for left in given)
+    (finding,) = findings(tmp_path, runs)
     assert (finding.launch, finding.kind) == (1, "unwritten")
     assert "      launch #0 a writes buf0 and left them out: the fault may be there" in finding.text
 
 
 def test_a_launch_may_read_its_own_result_that_it_did_not_write(tmp_path: Path) -> None:
     """A kernel of several loops, of which one ends too early: the next reads what it left."""
-    runs = []
-    for fill in (0, 1):
-        sums = torch.cat([ONES[:3], filled("poison", fill)[3:]])
-        runs.append([("a", {}, {"sums": sums, "buf1": ONES * (fill + 1)})])
+    runs = ([("a", {}, {"sums": part(fill), "buf1": ONES * (fill + 1)})] for fill in FILLS)
     compared, (read,) = compare(tmp_path, runs)
     assert read.given == {"sums": ("poison", 8)}
     (finding,) = sanitized.of_fills(compared, [read]).findings
@@ -354,10 +327,10 @@ def test_other_launches_say_nothing(tmp_path: Path) -> None:
 def test_what_decides_about_later_launches_is_found_before_them(tmp_path: Path) -> None:
     """A sum of unwritten memory, by which one branch or the other is taken."""
     runs: list[list[tuple[str, Values, Values]]] = []
-    for fill in (0, 1):
-        part = torch.cat([ONES[:3], filled("poison", fill)[3:]])
-        launches = [("a", {}, {"buf0": part}), ("b", {"buf0": part}, {"buf1": ONES * part.sum()})]
-        runs.append([*launches, *[("c", {"buf0": part}, {"buf2": ONES})] * fill])
+    for fill in FILLS:
+        left = {"buf0": part(fill)}
+        launches = [("a", {}, left), ("b", left, {"buf1": ONES * left["buf0"].sum()})]
+        runs.append([*launches, *[("c", left, {"buf2": ONES})] * fill])
     compared, reads = compare(tmp_path, runs)
     assert [one.difference.place for one in reads] == [("rank0/run0", 1, 0)]
     assert sanitized.of_fills(compared, reads).notes == (
@@ -377,35 +350,30 @@ def test_outputs_that_stay_and_outputs_that_change(tmp_path: Path) -> None:
     assert note == "outputs differ with what memory holds: buf0 of call 0"
 
 
+def outputs(tmp_path: Path, make: Callable[[int], Any], **facts: Any) -> str:
+    """What is said of the outputs of a run without fillings, and of two with some. `make` has the
+    launches by a factor, which is another one in the last run."""
+    runs = {"plain": 2, "0": 2, "1": 3}
+    paths = [write(tmp_path / name, make(factor), **facts) for name, factor in runs.items()]
+    (note,) = sanitized.of_outputs(paths[0], paths[1:]).notes
+    return note
+
+
+TAKES_OVER: dict[str, Any] = {"outputs": ["buf0"], "buffers": {"buf1": "buf0"}}
+
+
 def test_an_output_is_what_was_written_to_its_memory_last(tmp_path: Path) -> None:
     """`buf1 = buf0; del buf0  # reuse`: the call returns the memory of buf0, under another name."""
-    paths = []
-    for name, factor in (("plain", 2), ("0", 2), ("1", 3)):
-        run = [("a", {}, {"buf0": ONES}), ("b", {}, {"buf1": ONES * factor})]
-        paths.append(_taking_over(write(tmp_path / name, run)))
-    (note,) = sanitized.of_outputs(paths[0], paths[1:]).notes
+    note = outputs(
+        tmp_path, lambda n: [("a", {}, {"buf0": ONES}), ("b", {}, {"buf1": ONES * n})], **TAKES_OVER
+    )
     assert note == "outputs differ with what memory holds: buf0 of call 0"
 
 
 def test_what_is_left_unwritten_of_memory_that_was_taken_over_is_returned(tmp_path: Path) -> None:
-    paths = []
-    for fill in (0, 1):
-        part = torch.cat([ONES[:3], filled("stale", fill)[3:]])
-        run = [("a", {}, {"buf0": ONES}), ("b", {}, {"buf1": part})]
-        paths.append(_taking_over(write(tmp_path / str(fill), run)))
-    compared = fills.compare_fills(*paths)
-    (finding,) = sanitized.of_fills(compared, fills.judge(compared.differences, *paths)).findings
-    assert (finding.kind, finding.launch) == ("unwritten", 1)
-    assert finding.what == "does not write 8 of 32 elements of buf1, which the call returns"
-
-
-def _taking_over(dump: Path) -> Path:
-    """A dump whose second launch writes buf1 into the memory of buf0, which is returned."""
-    path = dump / "rank0/run0/run.json"
-    facts = json.loads(path.read_text())
-    facts["launches"][1]["buffers"] = {"buf1": "buf0"}
-    path.write_text(json.dumps(facts | {"outputs": {"Runner.call": ["buf0"]}}))
-    return dump
+    runs = ([("a", {}, {"buf0": ONES}), ("b", {}, {"buf1": part(n, "stale")})] for n in FILLS)
+    (finding,) = findings(tmp_path, runs, **TAKES_OVER)
+    assert (finding.kind, finding.launch, finding.what) == ("unwritten", 1, LEFT)
 
 
 CAT = """# AOT ID: ['0_inference']
@@ -433,74 +401,55 @@ def call(args):
 """
 
 
-def _of_two(dump: Path, wrapper: str, returned: list[str]) -> Path:
-    """A dump whose two launches write to the memory of one buffer, with its wrapper or without."""
-    path = dump / "rank0/run0/run.json"
-    facts = json.loads(path.read_text())
-    names = {"buf0": "buf2", "buf1": "buf2"} if wrapper != TAKEN_OVER else {"buf1": "buf0"}
-    for launch in facts["launches"]:
-        launch |= {"buffers": names, "scope": "call"}
-    facts |= {"outputs": {"call": returned}, "sha256": ""}
-    if wrapper:
-        (dump / "wrapper.py").write_text(wrapper)
-        facts |= {"artifact": "wrapper.py"}
-    path.write_text(json.dumps(facts))
-    return dump
+# Two launches write to the memory of one buffer.
+PARTS: dict[str, Any] = {
+    "buffers": {"buf0": "buf2", "buf1": "buf2"}, "outputs": ["buf2"], "scope": "call",
+}  # fmt: skip
+OVER: dict[str, Any] = {**TAKES_OVER, "scope": "call"}
 
 
 @pytest.mark.parametrize(
-    ("wrapper", "note"),
+    ("wrapper", "facts", "note"),
     [
-        (CAT, "outputs differ with what memory holds: buf2 of call 0"),
-        (TAKEN_OVER, "outputs unchanged: the output of the call is the same in all runs"),
-        ("", "not known whether outputs changed of which not all was recorded: buf2 of call 0"),
+        (CAT, PARTS, "outputs differ with what memory holds: buf2 of call 0"),
+        (TAKEN_OVER, OVER, "outputs unchanged: the output of the call is the same in all runs"),
+        ("", PARTS, "not known whether outputs changed of which not all was recorded: buf2 of"),
     ],
     ids=["cat", "taken-over", "no-wrapper"],
 )
 def test_an_output_is_all_that_launches_wrote_to_its_memory(
-    tmp_path: Path, wrapper: str, note: str
+    tmp_path: Path, wrapper: str, facts: dict[str, Any], note: str
 ) -> None:
     """Parts are written by launches of their own; what was written over does not count."""
-    paths = []
-    for name, factor in (("plain", 2), ("0", 2), ("1", 3)):
-        run = [("a", {}, {"buf0": ONES * factor}), ("b", {}, {"buf1": ONES})]
-        returned = ["buf0" if wrapper == TAKEN_OVER else "buf2"]
-        paths.append(_of_two(write(tmp_path / name, run), wrapper, returned))
-    (found,) = sanitized.of_outputs(paths[0], paths[1:]).notes
-    assert found.startswith(note)
+
+    def make(factor: int) -> list[Any]:
+        return [("a", {}, {"buf0": ONES * factor}), ("b", {}, {"buf1": ONES})]
+
+    assert outputs(tmp_path, make, wrapper=wrapper, **facts).startswith(note)
 
 
-@pytest.mark.parametrize("wrapper", [CAT, TAKEN_OVER], ids=["cat", "taken-over"])
-def test_what_is_left_unwritten_of_a_part_is_returned(tmp_path: Path, wrapper: str) -> None:
-    paths = []
-    for fill in (0, 1):
-        part = torch.cat([ONES[:3], filled("poison", fill)[3:]])
-        run = [("a", {}, {"buf0": part}), ("b", {}, {"buf1": ONES})]
-        returned = ["buf0" if wrapper == TAKEN_OVER else "buf2"]
-        paths.append(_of_two(write(tmp_path / str(fill), run), wrapper, returned))
-    compared = fills.compare_fills(*paths)
-    found = sanitized.of_fills(compared, fills.judge(compared.differences, *paths)).findings
-    assert [one.launch for one in found] == ([0] if wrapper == CAT else [])
+@pytest.mark.parametrize(
+    ("wrapper", "facts", "launches"), [(CAT, PARTS, [0]), (TAKEN_OVER, OVER, [])]
+)
+def test_what_is_left_unwritten_of_a_part_is_returned(
+    tmp_path: Path, wrapper: str, facts: dict[str, Any], launches: list[int]
+) -> None:
+    runs = ([("a", {}, {"buf0": part(fill)}), ("b", {}, {"buf1": ONES})] for fill in FILLS)
+    found = findings(tmp_path, runs, wrapper=wrapper, **facts)
+    assert [one.launch for one in found] == launches
 
 
 def test_outputs_that_were_not_recorded_are_not_called_unchanged(tmp_path: Path) -> None:
-    paths = []
-    for name in ("plain", "0", "1"):
-        run = [("a", {}, {"buf0": ONES}), ("b", {}, {"buf1": ONES})]
-        paths.append(_of_two(write(tmp_path / name, run), TAKEN_OVER, ["buf0", "buf7"]))
-    (note,) = sanitized.of_outputs(paths[0], paths[1:]).notes
-    assert note == (
+    facts = {**OVER, "outputs": ["buf0", "buf7"], "wrapper": TAKEN_OVER}
+    run = [("a", {}, {"buf0": ONES}), ("b", {}, {"buf1": ONES})]
+    assert outputs(tmp_path, lambda _: run, **facts) == (
         "not known whether outputs changed of which not all was recorded: buf7 of call 0; "
         "the same in all runs: 1 output"
     )
 
 
 def test_an_input_that_a_call_writes_is_seen_by_its_caller(tmp_path: Path) -> None:
-    paths = []
-    for name, factor in (("plain", 2), ("0", 2), ("1", 3)):
-        run = [("a", {}, {"x": ONES * factor}), ("b", {}, {"buf1": ONES})]
-        paths.append(write(tmp_path / name, run))
-    (note,) = sanitized.of_outputs(paths[0], paths[1:]).notes
+    note = outputs(tmp_path, lambda n: [("a", {}, {"x": ONES * n}), ("b", {}, {"buf1": ONES})])
     assert note == "outputs differ with what memory holds: x of call 0"
 
 
@@ -545,18 +494,14 @@ def test_calls_that_did_not_end_are_said_to_be_left_out(tmp_path: Path) -> None:
 
 def test_a_store_beside_a_buffer_may_be_that_of_a_launch_on_another_stream(tmp_path: Path) -> None:
     """Bands are compared on the stream of the one launch while the other runs."""
-    dump = write(tmp_path / "0", [("a", {}, {"buf0": ONES}), ("b", {}, {"buf1": ONES})])
+    run = [("a", {}, {"buf0": ONES}), ("b", {}, {"buf1": ONES})]
+    dump = write(tmp_path / "0", run, wrapper=get("cuda-torch2.15/streams").data)
     store = {
         "event": "memory", "probe": "bounds", "what": "store out of bounds", "launch": 0,
         "buffer": "buf5", "allocated": 0, "side": "behind", "distance": 0, "count": 1,
         "dtype": "float32",
     }  # fmt: skip
     (dump / "rank0/run0/memory.jsonl").write_text(json.dumps(store) + "\n")
-    (dump / "wrapper.py").write_text(get("cuda-torch2.15/streams").path.read_text())
-    path = dump / "rank0/run0/run.json"
-    path.write_text(
-        json.dumps(json.loads(path.read_text()) | {"artifact": "wrapper.py", "sha256": ""})
-    )
     (finding,) = sanitized.of_rows([open_dump(dump)], {"bounds"}).findings
     assert (finding.launch, finding.certainty) == (0, "likely")
     assert 1 in finding.others

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import torch
+
+from rewriter.dump import graphs
 
 Row = dict[str, Any]
 
@@ -88,26 +93,59 @@ def each_once(
 
 def write(
     dump: Path,
-    launches: Sequence[tuple[Row, list[Row]]],
+    launches: Sequence[tuple[Row, list[Row]]] = (),
     *,
     inputs: Sequence[Row] = (),
     rank: int = 0,
     run: int = 0,
     artifact: str = "output_code.py",
-    pid: int = 1,
-    outputs: Sequence[str] | None = None,
-    **manifest: Any,
+    outputs: Sequence[str] = (),
+    wrapper: str | bytes = "",
+    graph: str = "",
+    tensors: Mapping[str, torch.Tensor] = {},
+    manifest: Mapping[str, Any] = {},
+    **facts: Any,
 ) -> Path:
-    """Add one call of a wrapper to a dump; `manifest` are further facts of the dump."""
+    """Add one call of a wrapper to a dump: what it returns, the text and the graph of the wrapper,
+    and the files of tensors by their names. `manifest` are further facts of the dump, `facts` of
+    the call."""
     path = dump / f"rank{rank}" / f"run{run}"
     path.mkdir(parents=True)
     about = {"format": "rewriter.dump", "version": 1, "artifact": artifact, "torch": "2.13.0"}
-    (dump / "manifest.json").write_text(json.dumps(about | manifest))
+    (dump / "manifest.json").write_text(json.dumps({**about, **manifest}))
     table = {row["launch"]: row for row, _ in launches}
-    facts: Row = {"format": "rewriter.run", "version": 1, "artifact": artifact, "pid": pid}
-    facts |= {} if outputs is None else {"outputs": {"Runner.call": outputs}}
-    (path / "run.json").write_text(json.dumps({**facts, "launches": list(table.values())}))
+    if outputs:
+        facts["outputs"] = {launches[0][0]["scope"]: [*outputs]}
+    if wrapper:
+        source = wrapper.encode() if isinstance(wrapper, str) else wrapper
+        (dump / artifact).write_bytes(source)
+    if graph:
+        facts.setdefault("sha256", hashlib.sha256(source).hexdigest() if wrapper else "ab" * 32)
+        graphs.write(dump, {facts["sha256"]: graph})
+    base = {"format": "rewriter.run", "version": 1, "artifact": artifact, "pid": 1}
+    (path / "run.json").write_text(json.dumps({**base, "launches": [*table.values()], **facts}))
     rows = [{"phase": "inputs", **row} for row in inputs]
     rows += [row for _, found in launches for row in found]
-    (path / "events.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _write_rows(path, rows)
+    for name, tensor in tensors.items():
+        (path / name).parent.mkdir(exist_ok=True)
+        torch.save(tensor, path / name)
     return dump
+
+
+def change_facts(dump: Path, *, rank: int = 0, run: int = 0, **changed: Any) -> None:
+    """Change facts of a call."""
+    path = dump / f"rank{rank}" / f"run{run}" / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+
+
+def change_rows(dump: Path, change: Callable[[list[Row]], Any], *, run: int = 0) -> None:
+    """Change the rows of a call: `change` does so in place."""
+    path = dump / "rank0" / f"run{run}"
+    rows = [json.loads(line) for line in (path / "events.jsonl").read_text().splitlines()]
+    change(rows)
+    _write_rows(path, rows)
+
+
+def _write_rows(path: Path, rows: Sequence[Row]) -> None:
+    (path / "events.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

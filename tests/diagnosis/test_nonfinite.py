@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.nonfinite import examine
 from rewriter.diagnosis.verdict import NonFiniteVerdict
 from rewriter.diagnosis.verdict_text import describe, next_command, statistics
-from rewriter.dump import graphs, names
+from rewriter.dump import names
 from rewriter.dump.names import SourceLine
 from rewriter.dump.rows import TensorRow
 from rewriter.execution.conclusion import Conclusion, read_conclusion, write_conclusion
@@ -155,7 +154,7 @@ def test_a_nan_that_a_launch_made(tmp_path: Path) -> None:
         (
             "cpp_fused_div_1",
             {"nan": 5},
-            "computes div: 0 divided by 0 is NaN, any other number infinite, and there is a 0 in",
+            "div: 0 divided by 0 is NaN, any other number infinite, and",
         ),
         ("cpp_fused_div_sqrt_backward_1", {"nan": 5}, "0 divided by 0 is NaN"),
         ("cpp_fused_log_1", {"inf": 5}, "a logarithm of 0 is -Inf, and there is a 0 in buf0"),
@@ -173,15 +172,22 @@ def test_a_zero_among_what_is_read_is_noted(
     assert all(note in text and "-3" not in text for text in named)
 
 
+def computing(
+    folder: Path, kernel: str, given: list[Any], computes: tuple[str, ...]
+) -> NonFiniteVerdict:
+    """The verdict about a launch that makes NaN, of which the nodes are known."""
+    launches = [dumps.launch(0, kernel, given, [dumps.value("buf0", "out", nan=5)])]
+    dump = dumps.write(folder / "x.dump", launches)
+    names.write(dump, {"": names.Names(computes={0: computes})})
+    (only,) = examine(dump)
+    return only
+
+
 def test_what_enters_a_logarithm_is_named(tmp_path: Path) -> None:
     """Where the launch computes it itself, none of its arguments is negative for that reason."""
     given = [dumps.value("a", min=-3.0), dumps.value("b", min=1.0)]
-    launches = [dumps.launch(0, "cpp_fused_log_sub_0", given, [dumps.value("buf0", "out", nan=5)])]
-    dump = dumps.write(tmp_path / "x.dump", launches)
     computes = ("sub = aten.sub.Tensor(a, b)", "log = aten.log.default(sub)")
-    names.write(dump, {"": names.Names(computes={0: computes})})
-    (only,) = examine(dump)
-    assert only.notes[-1] == (
+    assert computing(tmp_path, "cpp_fused_log_sub_0", given, computes).notes[-1] == (
         "It computes log = aten.log.default(sub), of sub = aten.sub.Tensor(a, b): a logarithm of a "
         "negative number is NaN."
     )
@@ -206,16 +212,13 @@ def test_the_line_that_divides_comes_first_and_what_it_divides_by_is_named(tmp_p
     """Not the layer norm before it, nor its bias, which holds a 0 as well."""
     given = [dumps.value(name, min=0.0) for name in ("x", "mask", "bias")]
     launches = [dumps.launch(0, "cpp_fused_div_0", given, [dumps.value("buf0", "out", nan=5)])]
-    dump = dumps.write(tmp_path / "x.dump", launches)
     sha256 = "5" * 64
-    facts = json.loads((dump / "rank0/run0/run.json").read_text())
-    (dump / "rank0/run0/run.json").write_text(json.dumps({**facts, "sha256": sha256}))
+    dump = dumps.write(tmp_path / "x.dump", launches, sha256=sha256, graph=_MASKED_MEAN)
     nodes = re.findall(r"^    (\w+).*? = (?:torch\.ops\.)?(\S.*)$", _MASKED_MEAN, re.MULTILINE)
     computes = tuple(f"{name} = {call}" for name, call in nodes)
     lines = tuple(SourceLine("/m/model.py", number) for number in (11, 6))
     known = names.Names(computes={0: computes}, lines={0: lines}, lowered=_MASKED_MEAN)
     names.write(dump, {sha256: known})
-    graphs.write(dump, {sha256: _MASKED_MEAN})
     (only,) = examine(dump)
     assert [line.line for line in only.lines] == [6, 11]
     assert only.notes[-1] == (
@@ -226,13 +229,8 @@ def test_the_line_that_divides_comes_first_and_what_it_divides_by_is_named(tmp_p
 
 
 def test_memory_that_the_model_does_not_write_is_named(tmp_path: Path) -> None:
-    launches = [
-        dumps.launch(0, "cpp_fused_log_0", [dumps.value("a")], [dumps.value("buf0", "out", nan=5)])
-    ]
-    dump = dumps.write(tmp_path / "x.dump", launches)
     computes = ("empty = aten.empty.memory_format([8])", "add = aten.add.Tensor(a, empty)")
-    names.write(dump, {"": names.Names(computes={0: computes})})
-    (only,) = examine(dump)
+    only = computing(tmp_path, "cpp_fused_log_0", [dumps.value("a")], computes)
     assert only.notes[-1] == (
         "It computes with empty = aten.empty.memory_format, which the model does not write: "
         "Inductor has NaN there."
@@ -275,17 +273,14 @@ def test_nan_that_stands_for_torch_empty_is_no_nan_of_the_model(
     ],
 )  # fmt: skip
 def test_what_is_never_negative_is_not_suspected(computes: tuple[str, ...], tmp_path: Path) -> None:
-    kernel = "cpp_fused_exp_log_pow_rsqrt_0"
-    launches = [dumps.launch(0, kernel, [dumps.value("a")], [dumps.value("buf0", "out", nan=5)])]
-    dump = dumps.write(tmp_path / "x.dump", launches)
-    names.write(dump, {"": names.Names(computes={0: computes})})
-    (only,) = examine(dump)
+    only = computing(tmp_path, "cpp_fused_exp_log_pow_rsqrt_0", [dumps.value("a")], computes)
     assert not any(text.startswith("It computes") for text in only.notes)
-    # Nor is a whole power taken for another one because of its name and of what is below 0.
-    low = [dumps.launch(0, "cpp_fused_pow_0", [dumps.value("a", min=-3.0)], launches[0][1][-1:])]
-    dump = dumps.write(tmp_path / "y.dump", low)
-    names.write(dump, {"": names.Names(computes={0: ("p = aten.pow.Tensor_Scalar(a, 2)",)})})
-    assert not any("fractional" in text for x in examine(dump) for text in x.notes)
+
+
+def test_a_whole_power_is_not_taken_for_another_one_by_its_name(tmp_path: Path) -> None:
+    computes = ("p = aten.pow.Tensor_Scalar(a, 2)",)
+    only = computing(tmp_path, "cpp_fused_pow_0", [dumps.value("a", min=-3.0)], computes)
+    assert not any("fractional" in text for text in only.notes)
 
 
 _NORM = (
@@ -316,10 +311,7 @@ def test_what_a_function_is_given_says_whether_it_is_suspected(
     """Not its name alone, where an argument of the launch holds a 0 or goes below it."""
     given = [dumps.value("a", min=0.0), dumps.value("b", min=-3.0)]
     kernel = "_".join(["k_fused", *(re.findall(r"aten\.(\w+)", "".join(computes))), "0"])
-    launches = [dumps.launch(0, kernel, given, [dumps.value("buf0", "out", nan=5)])]
-    dump = dumps.write(tmp_path / "x.dump", launches)
-    names.write(dump, {"": names.Names(computes={0: computes})})
-    (only,) = examine(dump)
+    only = computing(tmp_path, kernel, given, computes)
     assert not any("By its name" in note for note in only.notes)
     assert any(f"It computes {suspected}" in x for x in only.notes) is bool(suspected)
 
@@ -355,17 +347,10 @@ def test_what_a_launch_was_given_may_not_be_recorded(tmp_path: Path) -> None:
 
 
 def test_what_it_updates_is_known_from_who_wrote_it(tmp_path: Path) -> None:
-    low = dumps.value("buf0", "out", min=-3.5)
+    low, made = dumps.value("buf0", "out", min=-3.5), dumps.value("buf0", "inout", nan=1)
     found = [
         dumps.launch(0, "cpp_fused_add_0", [], [low], when="after"),
-        dumps.launch(
-            1,
-            "k",
-            [],
-            [dumps.value("buf0", "inout", nan=1)],
-            when="after",
-            after=[["inout", "buf0"]],
-        ),
+        dumps.launch(1, "k", [], [made], when="after", after=[["inout", "buf0"]]),
     ]
     (only,) = verdicts(tmp_path, found)
     (argument,) = only.arguments
@@ -388,11 +373,8 @@ def test_how_an_input_moved_over_the_calls(tmp_path: Path) -> None:
     # `--calls` counts from 0.
     assert only.wants == ("--launches 0 --probe print,save --calls 3", f"{VALUES} in that call")
     assert not any("was not recorded" in note for note in only.notes)
-    assert [one["call"] for one in as_json(only)["arguments"][0]["earlier"]] == [
-        1,
-        2,
-        3,
-    ]
+    earlier = as_json(only)["arguments"][0]["earlier"]
+    assert [one["call"] for one in earlier] == [1, 2, 3]
 
 
 def test_a_record_of_the_last_calls_alone(tmp_path: Path) -> None:
@@ -401,9 +383,7 @@ def test_a_record_of_the_last_calls_alone(tmp_path: Path) -> None:
     dump = tmp_path / "x.dump"
     for run in (7, 8):
         made = dumps.value("buf0", "out", nan=1)
-        dumps.write(dump, [dumps.launch(0, "k", inputs, [made])], inputs=inputs, run=run)
-        facts = dump / f"rank0/run{run}/run.json"
-        facts.write_text(json.dumps({**json.loads(facts.read_text()), "call": run}))
+        dumps.write(dump, [dumps.launch(0, "k", inputs, [made])], inputs=inputs, run=run, call=run)
     (only,) = examine(dump)
     assert (only.state, only.call) == ("given", "8th call of the wrapper")
     assert "The call before it was not recorded" in only.notes[1]
@@ -417,25 +397,22 @@ def test_calls_are_those_of_one_wrapper(tmp_path: Path) -> None:
     for run in (1, 2):
         dumps.write(dump, found if run == 2 else fine, artifact="b.py", run=run)
     assert examine(dump)[0].call == "2nd call of the wrapper"
-    facts = dump / "rank0/run2/run.json"
-    facts.write_text(json.dumps({**json.loads(facts.read_text()), "call": 20_000}))
+    dumps.change_facts(dump, run=2, call=20_000)
     assert examine(dump)[0].call == "20,001st call of the wrapper"
 
 
 def test_where_they_lie_in_what_was_saved(tmp_path: Path) -> None:
-    row = dumps.value("buf0", "out", nan=3, file="000000/x.pt")
-    dump = dumps.write(tmp_path / "x.dump", [dumps.launch(0, "k", [], [row])])
     tensor = torch.zeros(4, 8)
     tensor[1, 2] = tensor[1, 3] = tensor[3, 2] = torch.nan
-    file = dump / "rank0/run0/000000/x.pt"
-    file.parent.mkdir()
-    torch.save(tensor, file)
+    row = dumps.value("buf0", "out", nan=3, file="000000/x.pt")
+    launches, tensors = [dumps.launch(0, "k", [], [row])], {"000000/x.pt": tensor}
+    dump = dumps.write(tmp_path / "x.dump", launches, tensors=tensors)
     (only,) = examine(dump, values=True)
     (held,) = only.held
     assert held.where == "the first at [1, 2], in 2 of 4 rows and 2 of 8 columns"
     assert only.wants == ("", "")
     assert f"  NaN in buf0: {held.where}" in describe(only, next_command="")
-    torch.save(torch.zeros(3), file)
+    torch.save(torch.zeros(3), dump / "rank0/run0/000000/x.pt")
     assert examine(dump, values=True)[0].held[0].where == ""
 
 
@@ -466,38 +443,32 @@ def test_how_it_ended_is_kept_beside_the_dump(tmp_path: Path) -> None:
 def test_what_was_not_recorded_may_hold_the_nan(tmp_path: Path) -> None:
     """As with `--tensors 'buf*'`: the NaN may be in the weights, which nobody looked at."""
     read, made = dumps.value("buf1"), dumps.value("buf2", "out", nan=8)
-    dump = dumps.write(
-        tmp_path / "x.dump", [dumps.launch(2, "extern_kernels.addmm", [read], [made])]
-    )
-    (only,) = examine(dump)  # without the wrapper nobody knows that there is more
-    assert only.state == "made"
-    (dump / "output_code.py").write_bytes(get("cpu-torch2.13/mlp").data)
-    (only,) = examine(dump)
-    assert (only.launch, only.state) == (2, "wrote")
-    assert only.notes[0].startswith("Not all of its inputs were recorded (arg4_1, arg3_1 not)")
-    weights = [dumps.value("arg4_1"), read, dumps.value("arg3_1")]
-    whole = dumps.write(
-        tmp_path / "y.dump", [dumps.launch(2, "extern_kernels.addmm", weights, [made])]
-    )
-    (whole / "output_code.py").write_bytes(get("cpu-torch2.13/mlp").data)
-    (only,) = examine(whole)
-    assert only.state == "made"
+    weights, mlp = (dumps.value("arg4_1"), dumps.value("arg3_1")), get("cpu-torch2.13/mlp").data
+
+    def found(name: str, given: list[Any], wrapper: bytes) -> NonFiniteVerdict:
+        launches = [dumps.launch(2, "extern_kernels.addmm", given, [made])]
+        (only,) = examine(dumps.write(tmp_path / name, launches, wrapper=wrapper))
+        return only
+
+    assert found("a", [read], b"").state == "made"  # nobody knows that there is more
+    part = found("b", [read], mlp)
+    assert (part.launch, part.state) == (2, "wrote")
+    assert part.notes[0].startswith("Not all of its inputs were recorded (arg4_1, arg3_1 not)")
+    assert found("c", [weights[0], read, weights[1]], mlp).state == "made"
 
 
 @pytest.mark.parametrize(
-    ("numbers", "expected"),
+    ("ends", "nan", "inf", "expected"),
     [
-        ({"min": -1.0, "max": 2.0, "mean": 0.5, "nan": 1}, "min -1 max 2 mean 0.5 nan 1 inf 0"),
-        (
-            {"min": None, "max": None, "mean": None, "nan": 30, "inf": 2},
-            "nothing finite, nan 30 inf 2",
-        ),
+        ({"min": -1.0, "max": 2.0, "mean": 0.5}, 1, 0, "min -1 max 2 mean 0.5 nan 1 inf 0"),
+        ({"min": None, "max": None, "mean": None}, 30, 2, "nothing finite, nan 30 inf 2"),
     ],
 )
-def test_statistics_say_where_nothing_is_finite(numbers: dict[str, Any], expected: str) -> None:
-    base = {"std": None, "nan": 0, "inf": 0, "numel": 32}
+def test_statistics_say_where_nothing_is_finite(
+    ends: dict[str, Any], nan: int, inf: int, expected: str
+) -> None:
     row = TensorRow(
-        launch=0, phase="after", arg="buf1", role="out", dtype="float32", shape=(4, 8),
-        stride=(8, 1), device="cpu", **{**base, **numbers},
+        phase="after", arg="buf1", role="out", dtype="float32", shape=(4, 8), numel=32,
+        std=None, nan=nan, inf=inf, **ends,
     )  # fmt: skip
     assert statistics(row) == expected

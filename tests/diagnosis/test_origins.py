@@ -154,33 +154,17 @@ def test_a_row_that_is_masked_in_full(tmp_path: Path) -> None:
 # --- One element ----------------------------------------------------------------------------------
 
 
-def saved(dump: Path, rows: list[Any], **tensors: torch.Tensor) -> None:
-    """Save tensors as `save` does, and name the files in the rows."""
-    folder = dump / "rank0/run0"
-    folder.mkdir(parents=True, exist_ok=True)
-    for row in rows:
-        tensor = tensors.get(row["arg"] if row["role"] != "inout" else f"{row['arg']}_after")
-        if tensor is None:
-            continue
-        shown = {"shape": list(tensor.shape), "stride": list(tensor.stride())}
-        row.update(shown, numel=tensor.numel(), nan=int(tensor.isnan().sum()))
-        row.update(inf=int(tensor.isinf().sum()), file=f"{row['role']}_{row['arg']}.pt")
-        torch.save(tensor, folder / row["file"])
-
-
 def followed(folder: Path, found: list[Any], **tensors: torch.Tensor) -> list[str]:
+    """One element, followed through launches whose values are these tensors."""
     inputs = [value(name, std=None) for name in tensors if name.startswith("x")]
     once = dumps.each_once(found, inputs)
-    dump = folder / "x.dump"
-    saved(dump, [*inputs, *(row for _, rows in once for row in rows if "arg" in row)], **tensors)
-    path = dump / "rank0/run0"
-    kept = {file.name: file.read_bytes() for file in path.iterdir()}
-    for file in path.iterdir():
-        file.unlink()
-    path.rmdir()
-    dumps.write(dump, once, inputs=inputs)
-    for name, data in kept.items():
-        (path / name).write_bytes(data)
+    for row in (*inputs, *(row for _, rows in once for row in rows if "arg" in row)):
+        tensor = tensors[row["arg"]]
+        row.update(shape=[*tensor.shape], stride=[*tensor.stride()], numel=tensor.numel())
+        row.update(nan=int(tensor.isnan().sum()), inf=int(tensor.isinf().sum()))
+        row["file"] = f"{row['arg']}.pt"
+    files = {f"{name}.pt": tensor for name, tensor in tensors.items()}
+    dump = dumps.write(folder / "x.dump", once, inputs=inputs, tensors=files)
     return [
         text
         for verdict in examine(dump, values=True)

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
-
+from launch_facts import crashed
 from rewriter.artifact.opening import open_artifact
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis import outputs
 from rewriter.diagnosis.outputs import of_calls, with_types
 from rewriter.diagnosis.ruling import Examined, of_end, rule
-from rewriter.diagnosis.verdict import CrashVerdict, VerdictArgument
+from rewriter.diagnosis.verdict import VerdictArgument
 from rewriter.diagnosis.verification.end_to_end import CallCheck
 from rewriter.diagnosis.verification.types import Checked, Comparison
 
@@ -75,12 +74,10 @@ def call(args):
     wrapper = open_artifact(tmp_path / "w.py").only
     monkeypatch.setattr(outputs, "wrapper_of", lambda _: wrapper)
     dump: Any = SimpleNamespace(runs=[SimpleNamespace(name="rank0/run0", graph=graph)])
-    crash = CrashVerdict(
-        rank=0, run="rank0/run0", pid=1, artifact="w.py", state="running", launch=0, step=1,
-        iteration=0, kernel="extern_kernels.mm", kind="extern_out", scope="call", line=5,
-        source_nodes=(), origins=(), ended=ExitStatus(1, message="RuntimeError: no"),
+    crash = crashed(
+        ended=ExitStatus(1, message="RuntimeError: no"),
         arguments=(VerdictArgument(given, "out", None),),
-    )  # fmt: skip
+    )
     end = of_end(crash.ended, [crash])
     (found,) = with_types(end, [crash], dump).findings
     assert found.what == end.findings[0].what + said

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
+from launch_facts import checked, crashed, facts
 from rewriter.commands._diagnosis_text import page
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.findings import Finding, FindingKind
@@ -39,31 +40,22 @@ from rewriter.dump.names import SourceLine
 LINE = SourceLine("model.py", 9, "forward", "h = gelu(x)")
 
 
-def _place(launch: int) -> dict[str, Any]:
-    return {
-        "rank": 0, "run": "rank0/run0", "pid": 1, "artifact": "c.py", "launch": launch, "step": 0,
-        "iteration": 0, "kernel": "cpp_fused_log_2", "kind": "cpp", "scope": "call", "line": 30,
-        "source_nodes": (), "origins": (), "probes": ("print",), "lines": (LINE,),
-    }  # fmt: skip
-
-
 def verdict(state: NonFiniteState, launch: int = 2) -> NonFiniteVerdict:
-    return NonFiniteVerdict(state=state, **_place(launch))
+    about = {"launch": launch, "kernel": "cpp_fused_log_2", "lines": (LINE,)}
+    return NonFiniteVerdict(state=state, **facts(rank=0, pid=1, **about))
 
 
 def crash(state: StoppedState, ended: ExitStatus, launch: int = 2) -> CrashVerdict:
-    return CrashVerdict(state=state, ended=ended, **_place(launch))
+    about = {"launch": launch, "kernel": "cpp_fused_log_2", "lines": (LINE,)}
+    return crashed(state=state, ended=ended, **about)
 
 
 def check(launch: int, outcome: Outcome, reason: str = "") -> LaunchCheck:
     wrong = 5 * (outcome == "differs")
     comparison = Comparison(wrong, 32, at=(1, 2), expected=1.0, got=1.5, allowed=1e-6, why="sums")
     results = () if outcome == "unchecked" else (Checked("buf1", "log = aten.log(x)", comparison),)
-    return LaunchCheck(
-        run="rank0/run0", step=launch + 1, launch=launch, iteration=0, kernel="cpp_fused_log_2",
-        kind="cpp", scope="call", line=30, source_nodes=(), origins=(), lines=(LINE,),
-        outcome=outcome, route="graph", reason=reason, results=results, artifact="c.py",
-    )  # fmt: skip
+    about = {"launch": launch, "kernel": "cpp_fused_log_2", "lines": (LINE,)}
+    return checked(outcome=outcome, reason=reason, results=results, **about)
 
 
 def finding(kind: FindingKind, launch: int | None, **more: object) -> Finding:
@@ -280,53 +272,57 @@ def test_where_outputs_are_wrong_what_could_not_be_checked_is_suspected() -> Non
     unchecked = of_verification(UNKNOWN)
     feeding = replace(unchecked, suspects=tuple(replace(x, feeds=True) for x in unchecked.suspects))
     diagnosis = rule([outputs, feeding])
-    assert [(one.kind, one.launch) for one in diagnosis.findings] == [
-        ("outputs", None),
-        ("wrong", 2),
-    ]
+    found = [(one.kind, one.launch) for one in diagnosis.findings]
+    assert found == [("outputs", None), ("wrong", 2)]
     assert diagnosis.findings[1].headline.startswith("possibly: launch #2 cpp_fused_log_2")
     assert "feeds what is wrong, and could not be checked: random numbers" in page(diagnosis)[2]
-    elsewhere = replace(
-        unchecked, suspects=tuple(replace(x, feeds=False) for x in unchecked.suspects)
-    )
-    assert len(rule([outputs, elsewhere]).findings) == 1
+    others = tuple(replace(x, feeds=False) for x in unchecked.suspects)
+    assert len(rule([outputs, replace(unchecked, suspects=others)]).findings) == 1
     # With a launch that differs, nobody is suspected.
     assert len(rule([outputs, feeding, of_verification(DIFFER)]).findings) == 2
 
 
-def test_memory_that_is_taken_over_where_it_is_read_may_change_nothing() -> None:
-    stale = Examined((finding("stale", 2, artifact="c.py"),))
-    assert without_effect(stale, AGREE, right=False).findings == ()
-    assert "changes nothing" in without_effect(stale, AGREE, right=False).notes[0]
-    assert without_effect(stale, DIFFER, right=False).findings
-    assert without_effect(stale, DIFFER, right=True).findings == ()
-    assert without_effect(stale, AGREE, right=False, wrong=True).findings
-    # A later launch reads it, too.
-    later = Examined((finding("stale", 2, artifact="c.py", others=(4,)),))
-    assert without_effect(later, AGREE, right=False).findings
-    # Another launch wrote there, or the call returns it.
-    lasting = Examined((finding("stale", 2, artifact="c.py", lasting=True),))
-    assert without_effect(lasting, AGREE, right=False).findings
-    assert without_effect(lasting, AGREE, right=True).findings == ()
+@pytest.mark.parametrize(
+    ("about", "verification", "others", "is_kept"),
+    [
+        ({}, AGREE, {"right": False}, False),
+        ({}, DIFFER, {"right": False}, True),
+        ({}, DIFFER, {"right": True}, False),
+        ({}, AGREE, {"right": False, "wrong": True}, True),
+        ({"others": (4,)}, AGREE, {"right": False}, True),  # a later launch reads it, too
+        # Another launch wrote there, or the call returns it.
+        ({"lasting": True}, AGREE, {"right": False}, True),
+        ({"lasting": True}, AGREE, {"right": True}, False),
+    ],
+)
+def test_memory_that_is_taken_over_where_it_is_read_may_change_nothing(
+    about: dict[str, object], verification: Verification, others: dict[str, bool], is_kept: bool
+) -> None:
+    stale = Examined((finding("stale", 2, artifact="c.py", **about),))
+    found = without_effect(stale, verification, **others)
+    assert len(found.findings) == is_kept
+    assert any("changes nothing" in note for note in found.notes) is not is_kept
 
 
-def test_a_guard_that_an_engine_leaves_unchecked_may_change_nothing() -> None:
-    guard = Examined((finding("inputs", None, by_guards=True),))
-    assert without_effect(guard, AGREE, right=True).findings == ()
-    assert "changes nothing" in without_effect(guard, AGREE, right=True).notes[0]
-    assert without_effect(guard, AGREE, right=False).findings
-    sized = Examined((finding("inputs", None),))
-    assert without_effect(sized, AGREE, right=True).findings
+@pytest.mark.parametrize(
+    ("by_guards", "right", "is_kept"),
+    [(True, True, False), (True, False, True), (False, True, True)],
+)
+def test_a_guard_that_an_engine_leaves_unchecked_may_change_nothing(
+    by_guards: bool, right: bool, is_kept: bool
+) -> None:
+    guard = Examined((finding("inputs", None, by_guards=by_guards),))
+    found = without_effect(guard, AGREE, right=right)
+    assert len(found.findings) == is_kept
+    assert any("changes nothing" in note for note in found.notes) is not is_kept
 
 
 def test_what_the_text_shows_goes_before_what_is_likely() -> None:
     stale = Examined((finding("stale", 4),))
     likely = Examined((finding("wrong", 2, certainty="likely"),))
     assert [one.launch for one in rule([likely, stale]).findings] == [4, 2]
-    assert [one.launch for one in rule([likely, Examined((finding("wrong", 4),))]).findings] == [
-        2,
-        4,
-    ]
+    wrong = Examined((finding("wrong", 4),))
+    assert [one.launch for one in rule([likely, wrong]).findings] == [2, 4]
 
 
 @pytest.mark.parametrize("route", get_args(Route))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,25 +32,22 @@ BACKWARD = Names(
 )
 
 
-def forward(dump: Path, run: int, mean: float, **fields: int) -> None:
+def forward(dump: Path, run: int, mean: float, **facts: int) -> None:
     """A call of the forward, which keeps `buf1`."""
     given = dumps.value("primals_1", mean=mean)
     launches = [dumps.launch(0, "cpp_fused_sqrt_0", [given], [dumps.value("buf1", "out", mean)])]
-    dumps.write(dump, launches, inputs=[given], run=run, artifact="fw.py", **fields)
-    file = dump / "rank0" / f"run{run}" / "run.json"
-    facts = json.loads(file.read_text())
-    facts |= {"sha256": "f" * 64, "outputs": {"Runner.call": ["buf1", "primals_1"]}}
-    file.write_text(json.dumps(facts))
+    more: dict[str, Any] = {"sha256": "f" * 64, "outputs": ["buf1", "primals_1"], **facts}
+    dumps.write(dump, launches, inputs=[given], run=run, artifact="fw.py", **more)
 
 
-def backward(dump: Path, run: int, mean: float, nan: int) -> None:
-    """A call of the backward, which is given what a call of the forward with that mean kept."""
-    given = [dumps.value("sqrt", mean=mean), dumps.value("primals_1", mean=mean)]
-    made = dumps.value("buf3", "out", nan=nan)
-    launches = [dumps.launch(0, "cpp_fused_div_0", given, [made])]
-    dumps.write(dump, launches, inputs=given, run=run, artifact="bw.py")
-    file = dump / "rank0" / f"run{run}" / "run.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "sha256": "b" * 64}))
+def backward(dump: Path, run: int, given: list[Any], nan: int) -> None:
+    """A call of the backward, which is given what a call of the forward kept."""
+    launches = [dumps.launch(0, "cpp_fused_div_0", given, [dumps.value("buf3", "out", nan=nan)])]
+    dumps.write(dump, launches, inputs=given, run=run, artifact="bw.py", sha256="b" * 64)
+
+
+def kept(mean: float) -> list[Any]:
+    return [dumps.value("sqrt", mean=mean), dumps.value("primals_1", mean=mean)]
 
 
 @pytest.fixture
@@ -57,8 +55,8 @@ def dump(tmp_path: Path) -> Path:
     """Two steps whose forwards both come before the backwards, which come in the other order."""
     forward(tmp_path, 0, 1.0)
     forward(tmp_path, 1, 2.0)
-    backward(tmp_path, 2, 2.0, nan=0)
-    backward(tmp_path, 3, 1.0, nan=5)
+    backward(tmp_path, 2, kept(2.0), nan=0)
+    backward(tmp_path, 3, kept(1.0), nan=5)
     dumped.write(tmp_path, {"f" * 64: FORWARD, "b" * 64: BACKWARD})
     return tmp_path
 
@@ -84,7 +82,7 @@ def test_the_verdict_names_the_forward_and_who_wrote_what_it_kept(dump: Path) ->
 
 
 def test_a_forward_of_other_values_is_none(dump: Path) -> None:
-    backward(dump, 4, 3.0, nan=0)
+    backward(dump, 4, kept(3.0), nan=0)
     opened = open_dump(dump)
     (run,) = (one for one in opened.runs if one.number == 4)
     found = Forward(opened, run)
@@ -95,18 +93,14 @@ def test_a_forward_of_other_values_is_none(dump: Path) -> None:
 
 def test_a_forward_of_another_process_is_none(tmp_path: Path) -> None:
     forward(tmp_path, 0, 1.0, pid=2)
-    backward(tmp_path, 1, 1.0, nan=5)
+    backward(tmp_path, 1, kept(1.0), nan=5)
     dumped.write(tmp_path, {"f" * 64: FORWARD, "b" * 64: BACKWARD})
     (verdict,) = nonfinite.examine(tmp_path)
     assert all(argument.saved is None for argument in verdict.arguments)
 
 
 def test_a_nan_that_comes_in_says_that_the_forward_was_not_recorded(tmp_path: Path) -> None:
-    given = [dumps.value("sqrt", nan=3)]
-    launches = [dumps.launch(0, "cpp_fused_div_0", given, [dumps.value("buf3", "out")])]
-    dumps.write(tmp_path, launches, inputs=given, artifact="bw.py")
-    file = tmp_path / "rank0" / "run0" / "run.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "sha256": "b" * 64}))
+    backward(tmp_path, 0, [dumps.value("sqrt", nan=3)], nan=0)
     dumped.write(tmp_path, {"b" * 64: BACKWARD})
     (verdict,) = nonfinite.examine(tmp_path)
     assert verdict.state == "given"

@@ -15,9 +15,9 @@ import pytest
 import dumps
 import rewriter
 import schemas
+from artifacts import get
 from rewriter.cli import main
 from rewriter.core.documents import as_json
-from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.ruling import of_end, of_inputs
 from rewriter.diagnosis.triage import examine
@@ -29,28 +29,23 @@ from rewriter.execution.conclusion import Conclusion, write_conclusion
 
 ABORTED = ExitStatus(None, int(signal.SIGABRT))
 X = dumps.value("x", mean=3.0)
+MLP = get("cpu-torch2.13/mlp")
+
+
+OUT = dumps.value("buf1", "out", 2.0)
 
 
 def launches(*, last: str = "before") -> list[Any]:
     """Three launches of one call, the record of the last one up to some phase."""
-    first = dumps.launch(0, "cpp_fused_add_0", [X], [dumps.value("buf0", "out", 1.0)])
-    second = dumps.launch(1, "cpp_fused_mul_1", [dumps.value("buf0", mean=1.0)], [OUT])
-    third = dumps.launch(
-        2,
-        "extern_kernels.mm",
-        [dumps.value("buf1", mean=2.0), X],
-        [dumps.value("buf2", "out")],
-        when=last,
-        kind="extern_out",
-        source_nodes=["matmul"],
-        origins=["aten.mm"],
-        before=[["in", "buf1"], ["in", "x"]],
-        after=[["in", "buf1"], ["in", "x"], ["out", "buf2"]],
-    )
-    return [first, second, third]
-
-
-OUT = dumps.value("buf1", "out", 2.0)
+    facts = {"kind": "extern_out", "source_nodes": ["matmul"], "origins": ["aten.mm"]}
+    before = [["in", "buf1"], ["in", "x"]]
+    labels = {"before": before, "after": [*before, ["out", "buf2"]]}
+    read, made = [dumps.value("buf1", mean=2.0), X], [dumps.value("buf2", "out")]
+    return [
+        dumps.launch(0, "cpp_fused_add_0", [X], [dumps.value("buf0", "out", 1.0)]),
+        dumps.launch(1, "cpp_fused_mul_1", [dumps.value("buf0", mean=1.0)], [OUT]),
+        dumps.launch(2, "extern_kernels.mm", read, made, when=last, **facts, **labels),
+    ]
 
 
 def write(dump: Path, found: list[Any], **where: Any) -> Path:
@@ -60,11 +55,6 @@ def write(dump: Path, found: list[Any], **where: Any) -> Path:
 def add(dump: Path, row: dict[str, Any], rank: int = 0, run: int = 0) -> None:
     with (dump / f"rank{rank}/run{run}/events.jsonl").open("a") as file:
         file.write(json.dumps(row) + "\n")
-
-
-def facts(dump: Path, *, rank: int = 0, run: int = 0, **changed: Any) -> None:
-    path = dump / f"rank{rank}/run{run}/run.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
 
 
 def stopped(dump: Path, seconds: float, *, rank: int = 0, run: int = 0) -> None:
@@ -80,13 +70,6 @@ def test_a_record_without_a_launch_gives_no_verdict(content: str | None, tmp_pat
         (tmp_path / "rank0/run0").mkdir(parents=True)
         (tmp_path / "rank0/run0/events.jsonl").write_text(content)
     assert examine(tmp_path, ABORTED) == ()
-
-
-def test_a_damaged_record_is_an_error(tmp_path: Path) -> None:
-    write(tmp_path, launches())
-    add(tmp_path, {"launch": "two"})
-    with pytest.raises(RewriterError, match="line 10"):
-        examine(tmp_path, ABORTED)
 
 
 def test_the_launch_that_began_and_did_not_end(tmp_path: Path) -> None:
@@ -127,9 +110,8 @@ def test_what_it_was_given_is_known_where_each_value_is_recorded_once(tmp_path: 
     named = {"launch": 2, "phase": "before", "kernel": "extern_kernels.mm"}
     once = examine(write(tmp_path / "once", [*done, (table, [named])]), ABORTED)
     assert [x.notes for x in once] == [()]
-    assert [describe(x, next_command="") for x in once] == [
-        describe(x, next_command="") for x in whole
-    ]
+    texts = [[describe(x, next_command="") for x in found] for found in (once, whole)]
+    assert texts[0] == texts[1]
 
 
 def test_without_names_the_next_launch_may_have_been_running(tmp_path: Path) -> None:
@@ -138,7 +120,7 @@ def test_without_names_the_next_launch_may_have_been_running(tmp_path: Path) -> 
     assert (verdict.state, verdict.launch) == ("over", 1)
     dump = write(tmp_path / "more", dumps.each_once(launches(), [X])[:2])
     table = json.loads((dump / "rank0/run0/run.json").read_text())["launches"]
-    facts(dump, launches=[*table, launches()[2][0]])
+    dumps.change_facts(dump, launches=[*table, launches()[2][0]])
     (verdict,) = examine(dump, ABORTED)
     assert verdict.headline == (
         "the program ended after launch #1 cpp_fused_mul_1, in the next one or before it: "
@@ -148,22 +130,13 @@ def test_without_names_the_next_launch_may_have_been_running(tmp_path: Path) -> 
     assert verdict.wants[0] == "--probe names,print --args all"
 
 
-def test_a_last_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
-    write(tmp_path, launches())
-    events = tmp_path / "rank0/run0/events.jsonl"
-    events.write_text(events.read_text() + '{"launch": 3, "phase": "bef')
-    (verdict,) = examine(tmp_path, ABORTED)
-    assert verdict.launch == 2
-
-
 @pytest.mark.parametrize("repeats", [False, True])
 def test_a_launch_that_ended_is_not_the_one(repeats: bool, tmp_path: Path) -> None:
     """Nor is the last one of a loop the last of the call."""
     found = launches(last="both")
     found[2][0]["repeats"] = repeats
-    (verdict,) = examine(
-        write(tmp_path, found if repeats else [*found[:2], (found[2][0], [])]), ExitStatus(3)
-    )
+    found = found if repeats else [*found[:2], (found[2][0], [])]
+    (verdict,) = examine(write(tmp_path, found), ExitStatus(3))
     assert verdict.state == "after"
     assert verdict.headline.startswith("the program ended after launch #")
     assert verdict.headline.endswith(", before another one began: exit code 3")
@@ -184,11 +157,8 @@ def test_after_the_last_launch_of_a_call_none_was_running(tmp_path: Path) -> Non
 
 def test_the_last_launch_that_is_probed_may_not_be_the_last(tmp_path: Path) -> None:
     """The copy of the wrapper has more."""
-    source = Path(__file__).parents[2] / "fixtures/artifacts"
-    wrapper = next(source.glob("cpu-torch2.1*/mlp/python/output_code.py"))
-    dump = write(tmp_path, launches(last="both"))
-    (dump / "output_code.py").write_bytes(wrapper.read_bytes())
-    assert len(rewriter.open(wrapper).launches) > 3
+    dump = write(tmp_path, launches(last="both"), wrapper=MLP.data)
+    assert len(rewriter.open(MLP.path).launches) > 3
     assert [verdict.state for verdict in examine(dump, ABORTED)] == ["after"]
 
 
@@ -203,13 +173,11 @@ def test_without_rows_after_launches_it_may_have_ended(tmp_path: Path) -> None:
 def test_of_two_threads_the_one_in_a_launch_is_named(tmp_path: Path) -> None:
     """Though the other one was heard of later; where it was within a call, too, so is that."""
     for run, last in enumerate(("before", "both")):
-        write(tmp_path, launches(last=last), run=run)
-        facts(tmp_path, run=run, pid=7, thread=run)
+        write(tmp_path, launches(last=last), run=run, pid=7, thread=run)
         stopped(tmp_path, 100 + run, run=run)
     (verdict,) = examine(tmp_path, ABORTED)
     assert (verdict.run, verdict.state, verdict.notes) == ("rank0/run0", "running", ())
-    write(tmp_path, launches(), run=2)
-    facts(tmp_path, run=2, pid=7, thread=1)
+    write(tmp_path, launches(), run=2, pid=7, thread=1)
     stopped(tmp_path, 102, run=2)
     both = examine(tmp_path, ABORTED)
     assert [verdict.run for verdict in both] == ["rank0/run0", "rank0/run2"]
@@ -221,8 +189,7 @@ def test_threads_of_which_only_names_are_recorded(tmp_path: Path) -> None:
     for run in range(2):
         found = launches()
         del found[2][0]["after"]
-        write(tmp_path, found, run=run)
-        facts(tmp_path, run=run, pid=7, thread=run)
+        write(tmp_path, found, run=run, pid=7, thread=run)
         stopped(tmp_path, 100 + run, run=run)
     assert [(x.run, x.state) for x in examine(tmp_path, ABORTED)] == [("rank0/run1", "begun")]
 
@@ -257,18 +224,14 @@ def test_names_alone_go_by_the_table(tmp_path: Path) -> None:
 
 def test_names_alone_go_by_the_copy_of_the_wrapper(tmp_path: Path) -> None:
     """`rewriter run` keeps the wrapper beside the record."""
-    source = Path(__file__).parents[2] / "fixtures/artifacts"
-    wrapper = next(source.glob("cpu-torch2.1*/mlp/python/output_code.py"))
-    artifact = rewriter.open(wrapper)
+    artifact = rewriter.open(MLP.path)
     ran = artifact.launches[:4]
     found = []
     for launch in ran:
         table, _ = dumps.launch(launch.index, launch.kernel, kind=launch.kind, line=launch.line)
         row = {"launch": launch.index, "phase": "before", "kernel": launch.kernel}
         found.append((table, [row]))
-    dump = dumps.write(tmp_path / "dump", found)
-    (dump / "output_code.py").write_bytes(wrapper.read_bytes())
-    (verdict,) = examine(dump, ABORTED)
+    (verdict,) = examine(dumps.write(tmp_path / "dump", found, wrapper=MLP.data), ABORTED)
     assert verdict.launch == ran[-1].index
     assert {x.name for x in verdict.arguments} == {
         x.name for x in ran[-1].args if x.type == "tensor"
@@ -306,11 +269,7 @@ def test_a_fault_that_no_probe_saw_happen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("probes", "blocking", "asynchronous"),
-    [
-        (["names"], False, True),
-        (["names"], True, False),
-        (["names", "sync"], False, False),
-    ],
+    [(["names"], False, True), (["names"], True, False), (["names", "sync"], False, False)],
 )
 def test_faults_of_a_gpu_are_asynchronous(
     probes: list[str], blocking: bool, asynchronous: bool, tmp_path: Path
@@ -351,26 +310,22 @@ def test_indices_out_of_bounds_are_noted(tmp_path: Path) -> None:
         (verdict,) = examine(dumps.write(tmp_path / str(number), [found]), ABORTED)
         notes.append([note for note in verdict.notes if "idx" in note])
     assert notes[:3] == [[], [], []]
-    assert (
-        "integers from 0 to 9, and no dimension of the other tensors is longer than 8"
-        in (notes[3][0])
-    )
+    longest = "integers from 0 to 9, and no dimension of the other tensors is longer than 8"
+    assert longest in notes[3][0]
     assert "and none of the other tensors has more than 32 elements" in notes[4][0]
 
 
 @pytest.mark.parametrize(
     ("ended", "says"),
     [
-        (
-            ExitStatus(None, timed_out=True, message="still running after 5 s"),
-            "still running after 5 s",
+        pytest.param(
+            ExitStatus(None, timed_out=True, message="after 5 s"), "after 5 s", id="limit"
         ),
-        (ExitStatus(None, 9), "signal SIGKILL"),
-        (ExitStatus(1, message="ValueError: no\nmore"), "ValueError: no"),
-        (ExitStatus(7), "exit code 7"),
-        (ExitStatus(None, 35), "signal 35"),
+        pytest.param(ExitStatus(None, 9), "signal SIGKILL", id="killed"),
+        pytest.param(ExitStatus(1, message="E: no\nmore"), "E: no in", id="exception"),
+        pytest.param(ExitStatus(7), "exit code 7", id="code"),
+        pytest.param(ExitStatus(None, 35), "signal 35", id="real-time signal"),
     ],
-    ids=["limit", "killed", "exception", "code", "real-time signal"],
 )
 def test_how_it_ended_is_said(ended: ExitStatus, says: str, tmp_path: Path) -> None:
     (verdict,) = examine(write(tmp_path, launches()), ended)
@@ -387,8 +342,7 @@ def test_memory_that_ran_out_is_noted(tmp_path: Path) -> None:
 
 def test_of_the_calls_of_a_process_the_last_counts(tmp_path: Path) -> None:
     for run in range(2):
-        write(tmp_path, launches(last="both" if run else "before"), run=run)
-        facts(tmp_path, run=run, pid=7)
+        write(tmp_path, launches(last="both" if run else "before"), run=run, pid=7)
         stopped(tmp_path, 100 - run, run=run)
     (verdict,) = examine(tmp_path, ABORTED)
     assert (verdict.run, verdict.state, verdict.pid) == ("rank0/run0", "running", 7)
@@ -397,8 +351,7 @@ def test_of_the_calls_of_a_process_the_last_counts(tmp_path: Path) -> None:
 def test_each_process_has_a_verdict(tmp_path: Path) -> None:
     """One that was through with its launches is none that died, if another one was not."""
     for run, last in enumerate(("both", "before", "before")):
-        write(tmp_path, launches(last=last), run=run)
-        facts(tmp_path, run=run, pid=run)
+        write(tmp_path, launches(last=last), run=run, pid=run)
         stopped(tmp_path, 100 - run, run=run)
     assert [verdict.pid for verdict in examine(tmp_path, ABORTED)] == [2, 1]
 
@@ -417,9 +370,8 @@ def test_ranks_that_wait_are_not_guilty(tmp_path: Path) -> None:
     for rank, at in enumerate((50, 90, 40)):
         stopped(tmp_path, at, rank=rank)
     verdicts = examine(tmp_path, ABORTED)
-    assert [(x.rank, x.state) for x in verdicts] == [
-        (1, "running"), (2, "waiting"), (0, "waiting")
-    ]  # fmt: skip
+    states = [(x.rank, x.state) for x in verdicts]
+    assert states == [(1, "running"), (2, "waiting"), (0, "waiting")]
     assert "while it waits for other ranks in launch #3" in verdicts[1].headline
 
 
@@ -437,13 +389,11 @@ def test_a_rank_that_is_behind_is_named_with_the_one_that_waits(tmp_path: Path) 
     message = "stopped at the time limit of 9 s"
     hung = ExitStatus(None, timed_out=True, message=message, stacks=("rank 1 at train.py:3",))
     verdicts = examine(tmp_path, hung)
-    assert [(x.rank, x.behind) for x in verdicts] == [
-        (1, "rank 1 is 1 call behind rank 0, which waits for it"), (0, "")
-    ]  # fmt: skip
+    behind = "rank 1 is 1 call behind rank 0, which waits for it"
+    assert [(x.rank, x.behind) for x in verdicts] == [(1, behind), (0, "")]
     found = of_end(hung, verdicts).findings
-    assert [(one.symptom, one.text[0]) for one in found] == [
-        (False, "rank 1 at train.py:3"), (True, "rank 1 at train.py:3")
-    ]  # fmt: skip
+    assert [one.symptom for one in found] == [False, True]
+    assert {one.text[0] for one in found} == {"rank 1 at train.py:3"}
     assert found[0].what.startswith(f"{verdicts[0].behind}: stopped at the time limit of 9 s ")
 
 
@@ -540,20 +490,6 @@ def test_other_rows_are_no_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "field",
-    [
-        {"time": 3}, {"time": {"start_us": "0", "duration_us": 1}}, {"time": {"start_us": 1}},
-        {"error": 1}, {"unexpected": []}, {"captured": "yes"},
-    ],
-)  # fmt: skip
-def test_what_no_probe_writes_is_refused(field: dict[str, Any], tmp_path: Path) -> None:
-    write(tmp_path, launches())
-    add(tmp_path, {"launch": 2, "phase": "after", "kernel": "k", **field})
-    with pytest.raises(RewriterError, match="is not what a probed program writes"):
-        assert open_dump(tmp_path).runs[0].steps
-
-
-@pytest.mark.parametrize(
     ("unexpected", "by_guards"),
     [
         ("the guard 2<=s7 does not hold (s7 is 1 by x)", True),
@@ -612,8 +548,8 @@ def test_a_trace_is_what_viewers_read(tmp_path: Path) -> None:
     other = tmp_path / "rank0/run2"
     decorated(tmp_path / "again")
     (tmp_path / "again/rank0/run0").rename(other)
-    facts(tmp_path, started=1000.0)
-    facts(tmp_path, run=2, started=1000.5)
+    dumps.change_facts(tmp_path, started=1000.0)
+    dumps.change_facts(tmp_path, run=2, started=1000.5)
     path = timing.write_trace(tmp_path)
     assert path == tmp_path / "trace.json"
     trace = json.loads(path.read_text())

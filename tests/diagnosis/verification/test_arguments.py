@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from rewriter.diagnosis.verification import calls, functional, text  # noqa: E402
-from rewriter.diagnosis.verification.bounded import UncheckedError  # noqa: E402
-from rewriter.diagnosis.verification.received import LaunchValues  # noqa: E402
-from rewriter.diagnosis.verification.types import LaunchCheck, Verification  # noqa: E402
-from rewriter.diagnosis.verification.whole_graph import GraphOutcome, WholeGraph  # noqa: E402
-from rewriter.dump.rows import TensorRow  # noqa: E402
-from rewriter.locate.types import Argument, Launch  # noqa: E402
+from graph_calls import GraphCall, Tensors
+from launch_facts import checked
+from rewriter.diagnosis.verification import calls, text
+from rewriter.diagnosis.verification.bounded import UncheckedError
+from rewriter.diagnosis.verification.types import Verification
+from rewriter.diagnosis.verification.whole_graph import GraphOutcome
 
 _GRAPH = """\
 class GraphModule(torch.nn.Module):
@@ -43,49 +40,22 @@ SIN, COS, MIX = X.sin(), X.cos(), X.sin() - 1
 VALUES = {"x": X, "buf0": SIN, "buf1": COS, "buf2": MIX, "view": SIN.t()}
 
 
-class _Call:
+class _Call(GraphCall):
     """A call of the graph for `n = 6`, of which two kernels have run: `buf0` is `sin`, `buf1` is
     `cos`."""
 
     def __init__(self, path: Path) -> None:
-        rows = (
-            SimpleNamespace(kernel=f"torch.ops.{name}", schema=schema)
-            for name, schema in _SCHEMAS.items()
-        )
-        self._path = path
-        self._run: Any = SimpleNamespace(path=path, table=dict(enumerate(rows)))
-        graph = functional.read(_GRAPH, functional.schemas(self._run))
-        assert graph is not None
-        inputs = {"x": self._row("x", X)}
-        self._whole = WholeGraph(graph, {}, self._run, inputs, {"n": 6, "s0": 6})
-        self.launch("cpp_fused_0", "cpp", "", {"x": X}, {"buf0": SIN, "buf1": COS})
+        super().__init__(path, _GRAPH, {"x": X}, sizes={"n": 6, "s0": 6}, schemas=_SCHEMAS)
+        self.launch({"x": X}, {"buf0": SIN, "buf1": COS})
 
-    def _row(self, name: str, tensor: torch.Tensor) -> TensorRow:
-        file = f"{len(list(self._path.iterdir()))}.pt"
-        torch.save(tensor, self._path / file)
-        return TensorRow(
-            phase="after", arg=name, role="out", dtype=str(tensor.dtype).removeprefix("torch."),
-            shape=tuple(tensor.shape), stride=tuple(tensor.stride()), device="cpu",
-            file=file,
-        )  # fmt: skip
-
-    def launch(
-        self, kernel: str, kind: str, statement: str, given: dict[str, torch.Tensor],
-        written: dict[str, torch.Tensor],
-    ) -> GraphOutcome:  # fmt: skip
-        roles = {**dict.fromkeys(given, "in"), **dict.fromkeys(written, "out")}
-        roles |= dict.fromkeys(given.keys() & written.keys(), "inout")
-        args = tuple(Argument(x, x, x, role, "tensor") for x, role in roles.items())  # type: ignore[arg-type]
-        launch = Launch(len(roles), "", kernel, kind, 1, args, (), (), None)  # type: ignore[arg-type]
-        rows = [{name: self._row(name, x) for name, x in side.items()} for side in (given, written)]
-        return self._whole.check(LaunchValues(self._run, launch, *rows, {}, statement))
+    def own(self, name: str, statement: str, given: Tensors, written: Tensors) -> GraphOutcome:
+        kernel = f"torch.ops.nobody.{name}.default"
+        statement = statement.replace("CALL", kernel)
+        return self.launch(given, written, kernel=kernel, kind="custom_op", statement=statement)
 
     def mix(self, call: str, names: str = "buf0 buf1") -> GraphOutcome:
         given = {name: VALUES[name] for name in names.split()}
-        statement = f"        buf2 = torch.ops.nobody.mix.default({call})\n"
-        return self.launch(
-            "torch.ops.nobody.mix.default", "custom_op", statement, given, {"buf2": MIX}
-        )
+        return self.own("mix", f"        buf2 = CALL({call})\n", given, {"buf2": MIX})
 
 
 def _wrong(outcome: GraphOutcome) -> list[str]:
@@ -147,62 +117,46 @@ def test_an_input_that_is_no_tensor_is_the_one_with_its_name(layer: str, tmp_pat
     """As vLLM gives the name of a layer to the update of its cache, whose result is empty."""
     call = _Call(tmp_path)
     call.mix("[buf0, buf1], 0.5, 3")
-    statement = f"buf9 = torch.ops.nobody.note.default(buf2, {layer})"
-    words: Any = ("torch.ops.nobody.note.default", "custom_op", statement, {"buf2": MIX})
+    words: Any = ("note", f"buf9 = CALL(buf2, {layer})", {"buf2": MIX}, {"buf9": torch.ones(0)})
     if layer == "layer":
-        assert _wrong(call.launch(*words, {"buf9": torch.ones(0)})) == []
+        assert _wrong(call.own(*words)) == []
     else:
         with pytest.raises(UncheckedError, match="layer is not known"):
-            call.launch(*words, {"buf9": torch.ones(0)})
+            call.own(*words)
 
 
 def test_what_it_writes_is_the_value_of_what_follows(tmp_path: Path) -> None:
     call = _Call(tmp_path)
     call.mix("[buf0, buf1], 0.5, 3")
-    statement = "torch.ops.nobody.into.default(buf3, buf2, None, 'sum')"
     empty, left = torch.full((4, 6), 9.0), MIX * 7
-    into = "torch.ops.nobody.into.default"
-    outcome = call.launch(
-        into, "custom_op", statement, {"buf3": empty, "buf2": MIX}, {"buf3": left}
-    )
-    assert _wrong(outcome) == []
-    statement = "buf4 = torch.ops.nobody.mix.default([buf2, x], 0.5, 3)"
-    mix = "torch.ops.nobody.mix.default"
-    outcome = call.launch(mix, "custom_op", statement, {"buf2": MIX, "x": X}, {"buf4": COS})
-    assert _wrong(outcome) == []
+    given = {"buf3": empty, "buf2": MIX}
+    assert _wrong(call.own("into", "CALL(buf3, buf2, None, 'sum')", given, {"buf3": left})) == []
+    given = {"buf2": MIX, "x": X}
+    assert _wrong(call.own("mix", "buf4 = CALL([buf2, x], 0.5, 3)", given, {"buf4": COS})) == []
     given = {"buf3": left, "buf4": COS}
-    (result,) = call.launch("cpp_fused_1", "cpp", "", given, {"buf5": left + COS}).results
+    (result,) = call.launch(given, {"buf5": left + COS}).results
     assert result.claim.startswith("add = ")
     assert result.comparison.agrees
 
 
 def test_a_value_that_changed_after_its_launch_is_a_wrong_argument(tmp_path: Path) -> None:
-    call = _Call(tmp_path)
-    mix = "torch.ops.nobody.mix.default"
     changed = SIN.clone()
     changed[2, 1] = 5.0
     given = {"buf0": changed, "buf1": COS}
-    statement = f"buf2 = {mix}([buf0, buf1], 0.5, 3)"
-    outcome = call.launch(mix, "custom_op", statement, given, {"buf2": MIX})
+    outcome = _Call(tmp_path).own("mix", "buf2 = CALL([buf0, buf1], 0.5, 3)", given, {"buf2": MIX})
     comparison = outcome.results[0].comparison
     assert (comparison.wrong, comparison.at, comparison.got) == (1, (2, 1), 5.0)
 
 
 def test_what_another_kernel_rounded_otherwise_agrees(tmp_path: Path) -> None:
-    call = _Call(tmp_path)
-    mix = "torch.ops.nobody.mix.default"
     given = {"again": SIN * (1 + 3e-7), "buf1": COS}
     assert not torch.equal(given["again"], SIN)
-    statement = f"buf2 = {mix}([again, buf1], 0.5, 3)"
-    assert _wrong(call.launch(mix, "custom_op", statement, given, {"buf2": MIX})) == []
+    outcome = _Call(tmp_path).own("mix", "buf2 = CALL([again, buf1], 0.5, 3)", given, {"buf2": MIX})
+    assert _wrong(outcome) == []
 
 
 def test_they_are_counted_apart(tmp_path: Path) -> None:
-    right = LaunchCheck(
-        run="rank0/run0", step=1, launch=1, iteration=0, kernel="torch.ops.nobody.mix.default",
-        kind="custom_op", scope="call", line=20, source_nodes=(), origins=(), outcome="agrees",
-        route="arguments",
-    )  # fmt: skip
+    right = checked(kind="custom_op", route="arguments")
     verification = Verification((right, replace(right, route="operator")))
     assert verification.coverage == 1
     assert text.coverage(verification).endswith(

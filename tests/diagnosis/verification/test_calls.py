@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from rewriter.artifact.opening import open_artifact  # noqa: E402
-from rewriter.diagnosis.verification.bounded import UncheckedError, exact  # noqa: E402
-from rewriter.diagnosis.verification.calls import evaluate, evaluate_shim  # noqa: E402
-from rewriter.diagnosis.verification.judge import compare  # noqa: E402
-from rewriter.locate.types import Launch  # noqa: E402
+from rewriter.artifact.opening import open_artifact
+from rewriter.diagnosis.verification.bounded import UncheckedError, exact
+from rewriter.diagnosis.verification.calls import evaluate, evaluate_shim
+from rewriter.diagnosis.verification.judge import compare
+from rewriter.locate.types import Launch
 
 _ARTIFACTS = Path(__file__).parents[3] / "fixtures" / "artifacts"
 

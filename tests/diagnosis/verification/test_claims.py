@@ -12,20 +12,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from rewriter.artifact.opening import open_artifact  # noqa: E402
-from rewriter.diagnosis.verification import calls, received  # noqa: E402
-from rewriter.diagnosis.verification.bounded import UncheckedError, exact  # noqa: E402
-from rewriter.diagnosis.verification.fragments import NoneAgreesError, check_fragment  # noqa: E402
-from rewriter.diagnosis.verification.received import LaunchValues  # noqa: E402
-from rewriter.dump.documents import RunFacts  # noqa: E402
-from rewriter.dump.reading import RunDump  # noqa: E402
-from rewriter.dump.rows import TensorRow  # noqa: E402
-from rewriter.locate.types import Argument, Launch  # noqa: E402
-from rewriter.model_names.fragment import fragments  # noqa: E402
-from rewriter.model_names.graph import FxGraph  # noqa: E402
+from rewriter.artifact.opening import open_artifact
+from rewriter.diagnosis.verification import calls, received
+from rewriter.diagnosis.verification.bounded import UncheckedError, exact
+from rewriter.diagnosis.verification.fragments import NoneAgreesError, check_fragment
+from rewriter.diagnosis.verification.received import LaunchValues
+from rewriter.dump.documents import RunFacts
+from rewriter.dump.reading import RunDump
+from rewriter.dump.rows import TensorRow
+from rewriter.locate.types import Argument, Launch
+from rewriter.model_names.fragment import fragments
+from rewriter.model_names.graph import FxGraph
 
 _ARTIFACTS = Path(__file__).parents[3] / "fixtures" / "artifacts"
 _SIZE = re.compile(r"\b[su]\d+\b")

@@ -7,19 +7,18 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import dumps  # noqa: E402
-from rewriter.diagnosis.verification import left  # noqa: E402
-from rewriter.diagnosis.verification.bounded import UncheckedError  # noqa: E402
-from rewriter.diagnosis.verification.calls import as_recorded  # noqa: E402
-from rewriter.diagnosis.verification.end_to_end import CallCheck, check_outputs  # noqa: E402
-from rewriter.diagnosis.verification.graph_types import TensorType  # noqa: E402
-from rewriter.diagnosis.verification.types import Checked, LaunchCheck  # noqa: E402
-from rewriter.dump import dataflow, graphs  # noqa: E402
-from rewriter.dump.reading import open_dump  # noqa: E402
-from rewriter.dump.rows import renamed  # noqa: E402
+import dumps
+from rewriter.diagnosis.verification import left
+from rewriter.diagnosis.verification.bounded import UncheckedError
+from rewriter.diagnosis.verification.calls import as_recorded
+from rewriter.diagnosis.verification.end_to_end import CallCheck, check_outputs
+from rewriter.diagnosis.verification.graph_types import TensorType
+from rewriter.diagnosis.verification.types import Checked, LaunchCheck
+from rewriter.dump import dataflow, graphs
+from rewriter.dump.reading import open_dump
+from rewriter.dump.rows import renamed
 
 KIND = '"f32[4, 8][8, 1]cpu"'
 GRAPH = f"""

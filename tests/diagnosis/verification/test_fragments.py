@@ -7,21 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from rewriter.artifact.opening import open_artifact  # noqa: E402
-from rewriter.diagnosis.verification.bounded import Bounded, UncheckedError, exact  # noqa: E402
-from rewriter.diagnosis.verification.evaluate import Evaluator  # noqa: E402
-from rewriter.diagnosis.verification.fragments import _with_items, check_fragment  # noqa: E402
-from rewriter.diagnosis.verification.graph_types import TensorType, tensor_type  # noqa: E402
-from rewriter.diagnosis.verification.received import LaunchValues  # noqa: E402
-from rewriter.dump.documents import RunFacts  # noqa: E402
-from rewriter.dump.reading import RunDump  # noqa: E402
-from rewriter.dump.rows import TensorRow  # noqa: E402
-from rewriter.locate.types import Argument, Launch  # noqa: E402
-from rewriter.model_names.fragment import fragments, parse_fragment  # noqa: E402
-from rewriter.model_names.graph import FxGraph, FxNode  # noqa: E402
+from graph_calls import saved_row
+from rewriter.artifact.opening import open_artifact
+from rewriter.core.types import Phase
+from rewriter.diagnosis.verification.bounded import Bounded, UncheckedError, exact
+from rewriter.diagnosis.verification.evaluate import Evaluator
+from rewriter.diagnosis.verification.fragments import _with_items, check_fragment
+from rewriter.diagnosis.verification.graph_types import TensorType, tensor_type
+from rewriter.diagnosis.verification.received import LaunchValues
+from rewriter.dump.documents import RunFacts
+from rewriter.dump.reading import RunDump
+from rewriter.dump.rows import TensorRow
+from rewriter.locate.types import Argument, Launch
+from rewriter.model_names.fragment import fragments, parse_fragment
+from rewriter.model_names.graph import FxGraph, FxNode
 
 _ARTIFACTS = Path(__file__).parents[3] / "fixtures" / "artifacts" / "cuda-torch2.11"
 
@@ -103,20 +104,9 @@ def _paired(names: list[str], read: list[Argument]) -> list[tuple[str, Argument]
     return pairs + list(zip(rest, known.values(), strict=True))
 
 
-def _row(run: RunDump, argument: Argument, tensor: torch.Tensor, phase: str) -> TensorRow:
-    file = f"{phase}_{argument.name}.pt"
-    torch.save(tensor, run.path / file)
-    return TensorRow(
-        launch=0,
-        phase=phase,  # type: ignore[arg-type]
-        arg=argument.name,
-        role=argument.role,
-        dtype=str(tensor.dtype).removeprefix("torch."),
-        shape=tuple(tensor.shape),
-        stride=tuple(tensor.stride()),
-        device="cuda:0",
-        file=file,
-    )
+def _row(run: RunDump, argument: Argument, tensor: torch.Tensor, phase: Phase) -> TensorRow:
+    about = {"launch": 0, "role": argument.role, "device": "cuda:0"}
+    return saved_row(run.path, argument.name, tensor, phase, **about)
 
 
 @pytest.mark.parametrize("model", ["gpt", "mlp", "mlp_dyn"])

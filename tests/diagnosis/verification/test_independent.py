@@ -7,18 +7,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
+from launch_facts import checked
+from rewriter.diagnosis.verification.text import coverage, describe
+from rewriter.diagnosis.verification.types import LaunchCheck, Verification
+from rewriter.reproduction.independent import host
+from rewriter.reproduction.independent.checks import _added
 
-from rewriter.diagnosis.verification.text import coverage, describe  # noqa: E402
-from rewriter.diagnosis.verification.types import LaunchCheck, Verification  # noqa: E402
-from rewriter.reproduction.independent import host  # noqa: E402
-from rewriter.reproduction.independent.checks import _added  # noqa: E402
-
-_CHECK = LaunchCheck(
-    run="rank0/run0", step=4, launch=3, iteration=0, kernel="cpp_fused_sum_3", kind="cpp",
-    scope="call", line=9, source_nodes=(), origins=(),
-)  # fmt: skip
+_CHECK = checked(launch=3, kernel="cpp_fused_sum_3", outcome="unchecked", route="")
 
 
 def _result(folder: Path, **changes: float) -> LaunchCheck:

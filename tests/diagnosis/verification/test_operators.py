@@ -6,13 +6,12 @@ import math
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from rewriter.diagnosis.verification.bounded import UncheckedError, exact  # noqa: E402
-from rewriter.diagnosis.verification.evaluate import operator_named, run  # noqa: E402
-from rewriter.diagnosis.verification.judge import compare  # noqa: E402
-from rewriter.diagnosis.verification.operators import products  # noqa: E402
+from rewriter.diagnosis.verification.bounded import UncheckedError, exact
+from rewriter.diagnosis.verification.evaluate import operator_named, run
+from rewriter.diagnosis.verification.judge import compare
+from rewriter.diagnosis.verification.operators import products
 
 _X, _Y, _Z = (64, 96), (96, 32), (64, 96)
 # An operator of ATen, the shapes of its tensors, and what else it takes.

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from rewriter.diagnosis.verification.bounded import UncheckedError, exact  # noqa: E402
-from rewriter.diagnosis.verification.evaluate import Evaluator  # noqa: E402
-from rewriter.diagnosis.verification.operators.random import _philox  # noqa: E402
-from rewriter.diagnosis.verification.received import LaunchValues  # noqa: E402
-from rewriter.diagnosis.verification.whole_graph import WholeGraph  # noqa: E402
-from rewriter.dump.rows import TensorRow  # noqa: E402
-from rewriter.locate.types import Argument, Launch  # noqa: E402
-from rewriter.model_names.graph import FxGraph, parse  # noqa: E402
+from graph_calls import GraphCall
+from rewriter.diagnosis.verification.bounded import UncheckedError, exact
+from rewriter.diagnosis.verification.evaluate import Evaluator
+from rewriter.diagnosis.verification.operators.random import _philox
+from rewriter.model_names.graph import FxGraph, parse
 
 GRAPH = """
 class <lambda>(torch.nn.Module):
@@ -85,17 +79,8 @@ def test_seeds_themselves_are_not_known() -> None:
 def test_a_seed_that_was_recorded_is_known_to_what_follows(
     kernel: str, drawn: torch.Tensor, is_taken: bool, tmp_path: Path
 ) -> None:
-    torch.save(drawn, tmp_path / "seeds.pt")
-    row = TensorRow(
-        phase="after", arg="buf0", role="out", dtype=str(drawn.dtype).removeprefix("torch."),
-        shape=tuple(drawn.shape), stride=(1,), device="cpu", file="seeds.pt",
-    )  # fmt: skip
-    run: Any = SimpleNamespace(path=tmp_path, table={})
-    whole = WholeGraph(_graph("cpu"), {("buf0", 0): "seeds"}, run, {}, {})
-    argument = Argument("buf0", "buf0", "buf0", "out", "tensor")
-    launch = Launch(0, "", kernel, "extern_out", 1, (argument,), (), (), None)
-    values = LaunchValues(run, launch, {}, {"buf0": row}, {}, "")
-    outcome = whole.check(values)
+    call = GraphCall(tmp_path, GRAPH.replace("{device}", "cpu"), {}, claims={("buf0", 0): "seeds"})
+    outcome = call.launch({}, {"buf0": drawn}, kernel=kernel, kind="extern_out")
     claims = [(x.claim, x.comparison.is_unknown) for x in outcome.results]
-    assert claims == [(_graph("cpu").statement("seeds"), True)] * is_taken
+    assert claims == [(call.graph.statement("seeds"), True)] * is_taken
     assert (outcome.route == "arguments", outcome.unknown == ["buf0"]) == (is_taken, not is_taken)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from rewriter.diagnosis.verification.bounded import READING, Bounded, exact  # noqa: E402
-from rewriter.diagnosis.verification.evaluate import Evaluator  # noqa: E402
-from rewriter.diagnosis.verification.judge import compare  # noqa: E402
-from rewriter.diagnosis.verification.readings import between  # noqa: E402
-from rewriter.model_names.graph import parse  # noqa: E402
+from rewriter.diagnosis.verification.bounded import READING, Bounded, exact
+from rewriter.diagnosis.verification.evaluate import Evaluator
+from rewriter.diagnosis.verification.judge import compare
+from rewriter.diagnosis.verification.readings import between
+from rewriter.model_names.graph import parse
 
 _HEAD = """\
 def forward(self, x: "bf16[24, 48]", y: "bf16[24, 48]"):

@@ -5,28 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from rewriter.artifact.opening import open_artifact  # noqa: E402
-from rewriter.core.errors import RewriterError  # noqa: E402
-from rewriter.diagnosis.verification.bounded import UncheckedError  # noqa: E402
-from rewriter.diagnosis.verification.received import LaunchValues  # noqa: E402
-from rewriter.diagnosis.verification.references import (  # noqa: E402
+from artifacts import get
+from graph_calls import saved_row
+from rewriter.artifact.opening import open_artifact
+from rewriter.core.errors import RewriterError
+from rewriter.diagnosis.verification.bounded import UncheckedError
+from rewriter.diagnosis.verification.received import LaunchValues
+from rewriter.diagnosis.verification.references import (
     Reference,
     check_reference,
     reference_of,
 )
-from rewriter.dump.documents import RunFacts  # noqa: E402
-from rewriter.dump.reading import RunDump  # noqa: E402
-from rewriter.dump.rows import TensorRow  # noqa: E402
-from rewriter.locate.types import Launch  # noqa: E402
+from rewriter.dump.documents import RunFacts
+from rewriter.dump.reading import RunDump
+from rewriter.locate.types import Launch
 
-_WRAPPER = (
-    (Path(__file__).parents[3] / "fixtures" / "artifacts" / "cuda-torch2.11" / "usertriton")
-    / "python"
-    / "output_code.py"
-)
 FUNCTIONS = """
 def right(x, y):
     return x + 2.5 * y
@@ -44,7 +39,7 @@ def broken(x, y):
 
 @pytest.fixture
 def launch() -> Launch:
-    launches = open_artifact(_WRAPPER).only.launches
+    launches = open_artifact(get("cuda-torch2.11/usertriton").path).only.launches
     return next(one for one in launches if one.kernel == "add_k_0")
 
 
@@ -53,18 +48,10 @@ def _check(name: str, launch: Launch, folder: Path) -> bool:
     file.write_text(FUNCTIONS)
     torch.manual_seed(0)
     x, y = torch.randn(16, 16), torch.randn(16, 16)
-    rows: dict[str, dict[str, TensorRow]] = {"before": {}, "after": {}}
-    values = {"arg0_1": x, "buf1": y, "buf0": x + 2.5 * y}
-    for argument, tensor in values.items():
-        phase = "after" if argument == "buf0" else "before"
-        torch.save(tensor, folder / f"{argument}.pt")
-        rows[phase][argument] = TensorRow(
-            launch=1, phase=phase, arg=argument, role="out" if phase == "after" else "in",  # type: ignore[arg-type]
-            dtype="float32", shape=(16, 16), stride=(16, 1), device="cuda:0", file=f"{argument}.pt",
-        )  # fmt: skip
-    reference = Reference.read(f"add_k*={file}:{name}")
-    run = RunDump(folder, 0, 0, RunFacts())
-    found = check_reference(reference, LaunchValues(run, launch, rows["before"], rows["after"]))
+    given = {name: saved_row(folder, name, x, "before") for name, x in (("arg0_1", x), ("buf1", y))}
+    written = {"buf0": saved_row(folder, "buf0", x + 2.5 * y)}
+    values = LaunchValues(RunDump(folder, 0, 0, RunFacts()), launch, given, written)
+    found = check_reference(Reference.read(f"add_k*={file}:{name}"), values)
     assert [one.arg for one in found] == ["buf0"]
     return found[0].comparison.agrees
 

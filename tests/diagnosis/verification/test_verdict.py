@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-
+from launch_facts import checked
 from rewriter.diagnosis.verification import text
 from rewriter.diagnosis.verification.types import (
     Checked,
@@ -21,10 +20,7 @@ from rewriter.diagnosis.verification.types import (
 from rewriter.diagnosis.verification.verify import surest
 
 WRONG = Comparison(5, 32, at=(1, 2), expected=1.0, got=1.5, allowed=1e-6, why="sums")
-AGREES = LaunchCheck(
-    run="rank0/run0", step=1, launch=0, iteration=0, kernel="cpp_fused_log_0", kind="cpp",
-    scope="call", line=20, source_nodes=(), origins=(), outcome="agrees", route="graph",
-)  # fmt: skip
+AGREES = checked()
 DIFFERS = replace(
     AGREES, launch=2, outcome="differs", results=(Checked("buf1", "log = aten.log(x)", WRONG),)
 )
@@ -78,15 +74,10 @@ def test_the_surest_of_several_ways_holds(
     graph: tuple[Outcome, str], fragment: tuple[Outcome, str], expected: str
 ) -> None:
     right = Comparison(0, 32)
-    ways = [
-        replace(
-            AGREES,
-            route=route,
-            outcome=outcome,
-            results=(Checked(arg, "log", right if outcome == "agrees" else WRONG),),
-        )
-        for route, (outcome, arg) in (("graph", graph), ("fragment", fragment))
-    ]
+    ways = []
+    for route, (outcome, arg) in (("graph", graph), ("fragment", fragment)):
+        result = Checked(arg, "log", right if outcome == "agrees" else WRONG)
+        ways.append(replace(AGREES, route=route, outcome=outcome, results=(result,)))
     assert surest(ways).route == expected
 
 

@@ -1,0 +1,80 @@
+"""Calls of invented graphs whose launches were recorded, as `verify` goes through them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from rewriter.core.types import Phase
+from rewriter.diagnosis.verification import functional
+from rewriter.diagnosis.verification.received import LaunchValues
+from rewriter.diagnosis.verification.whole_graph import GraphOutcome, WholeGraph
+from rewriter.dump.rows import TensorRow
+from rewriter.locate.types import Argument, Launch
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+def saved_row(
+    folder: Path, name: str, tensor: torch.Tensor, phase: Phase = "after", **more: Any
+) -> TensorRow:
+    """The row of a tensor, which is saved in this folder."""
+    facts = {
+        "role": "out", "dtype": str(tensor.dtype).removeprefix("torch."), "device": "cpu",
+        "shape": tuple(tensor.shape), "stride": tuple(tensor.stride()),
+        "file": f"{phase}_{name}.pt", **more,
+    }  # fmt: skip
+    torch.save(tensor, folder / facts["file"])
+    return TensorRow(phase=phase, arg=name, **facts)
+
+
+class GraphCall:
+    """A call of a graph, and the launches of it so far."""
+
+    def __init__(
+        self,
+        path: Path,
+        text: str,
+        inputs: Tensors,
+        *,
+        sizes: Mapping[str, int] = {},
+        schemas: Mapping[str, str] = {},
+        claims: Mapping[tuple[str, int], str] = {},
+    ) -> None:
+        rows = (SimpleNamespace(kernel=f"torch.ops.{x}", schema=y) for x, y in schemas.items())
+        self._run: Any = SimpleNamespace(path=path, table=dict(enumerate(rows)))
+        graph = functional.read(text, schemas)
+        assert graph is not None
+        self.graph, self._number = graph, 0
+        self._whole = WholeGraph(graph, claims, self._run, self._rows(inputs), sizes)
+
+    def launch(
+        self,
+        given: Tensors,
+        written: Tensors,
+        *,
+        kernel: str = "cpp_fused_0",
+        kind: str = "cpp",
+        statement: str = "",
+        buffers: Mapping[str, str] = {},
+    ) -> GraphOutcome:
+        """Check a launch that is given and writes these tensors, in the memory of `buffers`."""
+        roles = {**dict.fromkeys(given, "in"), **dict.fromkeys(written, "out")}
+        roles |= dict.fromkeys(given.keys() & written.keys(), "inout")
+        args: Any = tuple(
+            Argument(x, x, buffers.get(x, x), role, "tensor")  # type: ignore[arg-type]
+            for x, role in roles.items()
+        )
+        index, self._number = self._number, self._number + 1
+        launch = Launch(index, "", kernel, kind, 1, args, (), (), None)  # type: ignore[arg-type]
+        rows = map(self._rows, (given, written))
+        return self._whole.check(LaunchValues(self._run, launch, *rows, {}, statement))
+
+    def _rows(self, tensors: Tensors) -> dict[str, TensorRow]:
+        folder = self._run.path
+        places = {x: f"{len(list(folder.iterdir()))}_{x}.pt" for x in tensors}
+        return {x: saved_row(folder, x, y, file=places[x]) for x, y in tensors.items()}

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import dumps
+from launch_facts import checked
 from rewriter.diagnosis.verification import left
 from rewriter.diagnosis.verification.bounded import UncheckedError
 from rewriter.diagnosis.verification.calls import as_recorded
 from rewriter.diagnosis.verification.end_to_end import CallCheck, check_outputs
 from rewriter.diagnosis.verification.graph_types import TensorType
-from rewriter.diagnosis.verification.types import Checked, LaunchCheck
-from rewriter.dump import dataflow, graphs
+from rewriter.diagnosis.verification.types import Checked
+from rewriter.dump import dataflow
 from rewriter.dump.reading import open_dump
 from rewriter.dump.rows import renamed
 
@@ -31,27 +31,27 @@ class GraphModule(torch.nn.Module):
 INC = "mine = torch.ops.mine.inc_.default(add)"
 
 
+X = torch.arange(32.0).reshape(4, 8)
+GIVEN = dumps.value("arg0_1", file="x.pt")
+CPP = {"kind": "cpp", "scope": "call"}
+
+
+def _dump(
+    tmp_path: Path, launches: list[Any], returned: list[str], graph: str, **files: torch.Tensor
+) -> Path:
+    """A dump of a call, and the files of its tensors by their names."""
+    tensors = {f"{name}.pt": tensor for name, tensor in {"x": X, **files}.items()}
+    more: dict[str, Any] = {"outputs": returned, "graph": graph, "tensors": tensors}
+    return dumps.write(tmp_path / "x.dump", launches, inputs=[GIVEN], **more)
+
+
 def _check(tmp_path: Path, returned: torch.Tensor, graph: str = GRAPH) -> CallCheck:
-    value = dumps.value
-    x = torch.arange(32.0).reshape(4, 8)
-    facts = {"kind": "cpp", "scope": "call"}
-    given = value("arg0_1", file="x.pt")
     left = {
         "dtype": str(returned.dtype).removeprefix("torch."), "shape": list(returned.shape),
         "stride": list(returned.stride()), "numel": returned.numel(), "file": "y.pt",
     }  # fmt: skip
-    launches = [dumps.launch(0, "cpp_a", [given], [value("buf0", "out", **left)], **facts)]
-    dump = dumps.write(tmp_path / "x.dump", launches, inputs=[given])
-    run = dump / "rank0" / "run0"
-    torch.save(x, run / "x.pt")
-    torch.save(returned, run / "y.pt")
-    sha256 = "ab" * 32
-    more = {"sha256": sha256, "outputs": {"call": ["buf0"]}}
-    (run / "run.json").write_text(
-        json.dumps({**json.loads((run / "run.json").read_text()), **more})
-    )
-    graphs.write(dump, {sha256: graph})
-    (call,) = check_outputs(dump)
+    launches = [dumps.launch(0, "cpp_a", [GIVEN], [dumps.value("buf0", "out", **left)], **CPP)]
+    (call,) = check_outputs(_dump(tmp_path, launches, ["buf0"], graph, y=returned))
     return call
 
 
@@ -99,29 +99,15 @@ def test_behind_an_operator_of_the_program_its_recorded_result_counts(
     off: float, tmp_path: Path
 ) -> None:
     graph = GRAPH.replace("aten.mul.Tensor(arg0_1, 2)", "nobody.mix.default(arg0_1)")
-    value, facts = dumps.value, {"kind": "cpp", "scope": "call"}
-    given, mixed = value("arg0_1", file="x.pt"), value("buf0", "out", file="m.pt")
-    kernel = "torch.ops.nobody.mix.default"
+    mixed, kernel = dumps.value("buf0", "out", file="m.pt"), "torch.ops.nobody.mix.default"
+    read, made = {**mixed, "role": "in"}, dumps.value("buf1", "out", file="y.pt")
     launches = [
-        dumps.launch(0, kernel, [given], [mixed], kind="custom_op", scope="call"),
-        dumps.launch(1, "cpp_a", [{**mixed, "role": "in"}], [value("buf1", "out", file="y.pt")],
-                     **facts),
-    ]  # fmt: skip
-    dump = dumps.write(tmp_path / "x.dump", launches, inputs=[given])
-    run, sha256 = dump / "rank0" / "run0", "ab" * 32
-    x = torch.arange(32.0).reshape(4, 8)
-    for name, tensor in {"x": x, "m": x.sin(), "y": x.sin() + 1 + off}.items():
-        torch.save(tensor, run / f"{name}.pt")
-    row = json.loads((run / "run.json").read_text())
-    row |= {"sha256": sha256, "outputs": {"call": ["buf1"]}}
-    (run / "run.json").write_text(json.dumps(row))
-    graphs.write(dump, {sha256: graph})
+        dumps.launch(0, kernel, [GIVEN], [mixed], kind="custom_op", scope="call"),
+        dumps.launch(1, "cpp_a", [read], [made], **CPP),
+    ]
+    dump = _dump(tmp_path, launches, ["buf1"], graph, m=X.sin(), y=X.sin() + 1 + off)
     recorded = Checked("buf0", "mul = nobody.mix.default(arg0_1)", as_recorded(32))
-    check = LaunchCheck(
-        run="rank0/run0", step=0, launch=0, iteration=0, kernel=kernel, kind="custom_op",
-        scope="call", line=12, source_nodes=(), origins=(), outcome="agrees", route="arguments",
-        results=(recorded,),
-    )  # fmt: skip
+    check = checked(step=0, kernel=kernel, route="arguments", results=(recorded,))
     (call,) = check_outputs(dump)
     assert "is not registered here" in call.reason
     (call,) = check_outputs(dump, [check])
@@ -170,23 +156,12 @@ def _of_wrapper(
 ) -> CallCheck:
     """The check of a call whose launch writes `add` to buf0, and nothing else that was recorded."""
     text = WRAPPER.replace("GIVEN", given).replace("RETURNED", returned)
-    sha256 = hashlib.sha256(text.encode()).hexdigest()
-    x, facts = dumps.value("arg0_1", file="x.pt"), {"kind": "cpp", "scope": "call"}
-    made = dumps.value("buf0", "out", file="y.pt")
-    found = [dumps.launch(0, "cpp_a", [x], [made], **facts)]
-    dump = dumps.write(tmp_path / "x.dump", found, inputs=[x])
-    (dump / "output_code.py").write_text(text)
-    run = dump / "rank0" / "run0"
-    torch.save(torch.arange(32.0).reshape(4, 8), run / "x.pt")
-    torch.save(RIGHT, run / "y.pt")
-    more = {"sha256": sha256, "outputs": {"call": ["buf0", *filter(None, [returned])]}}
-    row = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**row, **more}))
-    graphs.write(dump, {sha256: graph})
-    check = LaunchCheck(
-        run="rank0/run0", step=1, launch=0, iteration=0, kernel="cpp_a", kind="cpp", scope="call",
-        line=12, source_nodes=(), origins=(), outcome="agrees", route="graph", computes=computes,
+    found = [dumps.launch(0, "cpp_a", [GIVEN], [dumps.value("buf0", "out", file="y.pt")], **CPP)]
+    dump = dumps.write(
+        tmp_path / "x.dump", found, inputs=[GIVEN], wrapper=text, graph=graph,
+        outputs=["buf0", *filter(None, [returned])], tensors={"x.pt": X, "y.pt": RIGHT},
     )  # fmt: skip
+    check = checked(kernel="cpp_a", computes=computes)
     (call,) = check_outputs(dump, [check])
     return call
 
@@ -251,35 +226,22 @@ def test_a_part_that_is_written_elsewhere_names_the_launch_that_wrote_it(
 ) -> None:  # fmt: skip
     """A launch that reads what the first one wrote has a use for it."""
     monkeypatch.setattr(left, "are_writes_recorded", lambda *_: True)
-    x, facts = dumps.value("arg0_1", file="x.pt"), {"kind": "cpp", "scope": "call"}
     parts = {"buf1": ("sin", 0), "buf2": ("cos", 32)}
-    launches = [
-        dumps.launch(
-            number, f"cpp_{name}", [x], [dumps.value(buffer, "out", file=f"{name}.pt")],
-            buffers={} if buffer == elsewhere else {buffer: "buf0"},
-            after=[["out", buffer, f"reinterpret_tensor(buf0, (4, 8), (8, 1), {start})"]], **facts,
-        )
-        for number, (buffer, (name, start)) in enumerate(parts.items())
-    ]  # fmt: skip
+    launches = []
+    for number, (buffer, (name, start)) in enumerate(parts.items()):
+        after = [["out", buffer, f"reinterpret_tensor(buf0, (4, 8), (8, 1), {start})"]]
+        made = [dumps.value(buffer, "out", file=f"{name}.pt")]
+        buffers = {} if buffer == elsewhere else {buffer: "buf0"}
+        facts = {"buffers": buffers, "after": after, **CPP}
+        launches.append(dumps.launch(number, f"cpp_{name}", [GIVEN], made, **facts))
     if is_read:
         read = [dumps.value("buf1", file="sin.pt")]
-        launches.append(dumps.launch(2, "cpp_c", read, [dumps.value("buf3", "out")], **facts))
-    dump = dumps.write(tmp_path / "x.dump", launches, inputs=[x])
-    run, sha256, given = dump / "rank0/run0", "ab" * 32, torch.arange(32.0).reshape(4, 8)
-    for name, tensor in {"x": given, "sin": given.sin(), "cos": given.cos()}.items():
-        torch.save(tensor, run / f"{name}.pt")
-    row = json.loads((run / "run.json").read_text())
-    row |= {"sha256": sha256, "outputs": {"call": ["buf0"]}}
-    (run / "run.json").write_text(json.dumps(row))
-    graphs.write(dump, {sha256: JOINED})
+        launches.append(dumps.launch(2, "cpp_c", read, [dumps.value("buf3", "out")], **CPP))
+    dump = _dump(tmp_path, launches, ["buf0"], JOINED, sin=X.sin(), cos=X.cos())
     checks = [
-        LaunchCheck(
-            run="rank0/run0", step=1 + number, launch=number, iteration=0, kernel=f"cpp_{name}",
-            kind="cpp", scope="call", line=12, source_nodes=(), origins=(), outcome="agrees",
-            route="graph", computes=(f"{name} = aten.{name}.default(arg0_1)",),
-        )
-        for number, name in enumerate(("sin", "cos"))
-    ]  # fmt: skip
+        checked(launch=n, step=1 + n, computes=(f"{name} = aten.{name}.default(arg0_1)",))
+        for n, name in enumerate(("sin", "cos"))
+    ]
     (call,) = check_outputs(dump, checks)
     assert bool(call.wrong) == bool(elsewhere)
     assert (None if call.first is None else call.first.launch) == launch
@@ -292,22 +254,25 @@ def test_a_part_that_is_written_elsewhere_names_the_launch_that_wrote_it(
         )
 
 
+def _results(tmp_path: Path, launches: list[Any], **tensors: torch.Tensor) -> left.CallResults:
+    files = {f"{name}.pt": tensor for name, tensor in tensors.items()}
+    (run,) = open_dump(dumps.write(tmp_path / "x.dump", launches, tensors=files)).runs
+    nodes = dataflow.trace(run)
+    return left.CallResults(run, nodes, nodes[-1])
+
+
 def test_a_buffer_of_parts_lies_as_what_reads_it_was_given_it(tmp_path: Path) -> None:
     """A concatenation before a convolution is channels-last, whatever its graph says."""
     last, first = [24, 1, 12, 6], [24, 4, 2, 1]
-    facts = {"kind": "cpp", "scope": "call"}
     part = {"shape": [2, 2, 2, 2], "stride": last, "numel": 16}
     whole = dumps.value("buf0", shape=[2, 6, 2, 2], stride=last, numel=48)
     written = [dumps.value(f"buf{number}", "out", **part) for number in (1, 2)]
     buffers = {"buf1": "buf0", "buf2": "buf0"}
     launches = [
-        dumps.launch(0, "cpp_a", [], written, buffers=buffers, **facts),
-        dumps.launch(1, "cpp_b", [whole], [dumps.value("buf3", "out")], **facts),
+        dumps.launch(0, "cpp_a", [], written, buffers=buffers, **CPP),
+        dumps.launch(1, "cpp_b", [whole], [dumps.value("buf3", "out")], **CPP),
     ]
-    dump = dumps.write(tmp_path / "x.dump", launches)
-    (run,) = open_dump(dump).runs
-    nodes = dataflow.trace(run)
-    results = left.CallResults(run, nodes, nodes[-1])
+    results = _results(tmp_path, launches)
     shape = (2, 6, 2, 2)
     assert results._stride("buf0", shape) == tuple(last)
     assert results._stride("buf3", shape) == ()
@@ -331,18 +296,13 @@ def test_a_part_that_no_launch_writes_is_found_whatever_its_graph_gives(
     monkeypatch.setattr(left, "are_writes_recorded", lambda *_: True)
     part = {"shape": [4, 5], "stride": [8, 1], "numel": 20, "file": "part.pt"}
     label = ["out", "buf1", "reinterpret_tensor(buf0, (4, 5), (8, 1), 0)"]
-    facts = {"kind": "cpp", "scope": "call"}
+    read = dumps.value("buf0", shape=[4, 8], stride=[8, 1], numel=32)
+    made, about = dumps.value("buf1", "out", **part), {"buffers": {"buf1": "buf0"}, **CPP}
     launches = [
-        dumps.launch(0, "cpp_a", [], [dumps.value("buf1", "out", **part)], buffers={"buf1": "buf0"},
-                     after=[label], **facts),
-        dumps.launch(1, "cpp_b", [dumps.value("buf0", shape=[4, 8], stride=[8, 1], numel=32)],
-                     [dumps.value("buf3", "out")], **facts),
-    ]  # fmt: skip
-    dump = dumps.write(tmp_path / "x.dump", launches)
-    torch.save(torch.ones(4, 5), dump / "rank0/run0/part.pt")
-    (run,) = open_dump(dump).runs
-    nodes = dataflow.trace(run)
-    results = left.CallResults(run, nodes, nodes[-1])
+        dumps.launch(0, "cpp_a", [], [made], after=[label], **about),
+        dumps.launch(1, "cpp_b", [read], [dumps.value("buf3", "out")], **CPP),
+    ]
+    results = _results(tmp_path, launches, part=torch.ones(4, 5))
     (row, _) = results._parts["buf0"][0]
     named = renamed(row, "0: buf0")
     found = results.returned(named, TensorType(torch.float32, (4, 8), ()))
@@ -366,11 +326,7 @@ def test_a_slice_of_a_buffer_in_reused_memory_is_what_the_last_launch_wrote(
     ]
     facts = {"kind": "custom_op", "scope": "call", "buffers": {"buf1": "buf0"}}
     launches = [dumps.launch(n, "op", [], [value], **facts) for n, value in enumerate(written)]
-    dump = dumps.write(tmp_path / "x.dump", launches)
-    torch.save(torch.ones(*last), dump / "rank0/run0/part.pt")
-    (run,) = open_dump(dump).runs
-    nodes = dataflow.trace(run)
-    results = left.CallResults(run, nodes, nodes[-1])
+    results = _results(tmp_path, launches, part=torch.ones(*last))
     row = renamed(results._parts["buf0"][-1][0], "0: buf0")
     kind = TensorType(torch.float32, (4, 2, 2), (8, 2, 1))
     if last == [4, 8]:

@@ -66,10 +66,7 @@ def test_refused_and_nothing_left(
     [
         ([], "It compiles nothing with Inductor"),
         (["dynamo_start"], "nothing was left to compile between graph breaks"),
-        (
-            ["dynamo_start", "dynamo_output_graph"],
-            'another backend has them, such as backend="eager"',
-        ),
+        (["dynamo_start", "dynamo_output_graph"], "another backend has them, such as"),
     ],
     ids=["nothing", "breaks", "eager"],
 )
@@ -152,25 +149,24 @@ def test_how_the_program_ends(act: Act, directory: Path, tmp_path: Path) -> None
 _CAUGHT = "import traceback\ntry:\n    1 / 0\nexcept ArithmeticError:\n    traceback.print_exc()\n"
 
 
-@pytest.mark.parametrize(
-    ("parent", "said"),
-    [
-        (
-            "subprocess.run([*well, wrapper], check=True)\nraise ValueError('of the launcher')",
-            "the program raised ValueError: of the launcher at parent.py:4, outside of",
-        ),
-        (
-            "subprocess.run([*raises, wrapper])\nraise ValueError('its own')",
-            "the program raised ValueError: its own at parent.py:4, outside of compiled code",
-        ),
-        (
-            "subprocess.run([*raises, wrapper], check=True)",
-            "the program raised KeyError: 'in the child' at raises.py:",
-        ),
-        ("subprocess.run([*raises, wrapper])\nsys.exit(0)", ""),
-    ],
-    ids=["launcher", "ignored", "child", "well"],
-)
+_PROGRAMS = {
+    "launcher": (
+        "subprocess.run([*well, wrapper], check=True)\nraise ValueError('of the launcher')",
+        "the program raised ValueError: of the launcher at parent.py:4, outside of",
+    ),
+    "ignored": (
+        "subprocess.run([*raises, wrapper])\nraise ValueError('its own')",
+        "the program raised ValueError: its own at parent.py:4, outside of compiled code",
+    ),
+    "child": (
+        "subprocess.run([*raises, wrapper], check=True)",
+        "the program raised KeyError: 'in the child' at raises.py:",
+    ),
+    "well": ("subprocess.run([*raises, wrapper])\nsys.exit(0)", ""),
+}
+
+
+@pytest.mark.parametrize(("parent", "said"), _PROGRAMS.values(), ids=_PROGRAMS)
 def test_a_program_that_starts_another(
     parent: str, said: str, act: Act, directory: Path, tmp_path: Path
 ) -> None:
@@ -190,10 +186,7 @@ def test_a_program_that_starts_another(
     [
         (f"{_CAUGHT}sys.exit(1)", "exit code 1"),
         (f"{_CAUGHT}os._exit(1)", "exit code 1"),
-        (
-            f"{_CAUGHT}raise ValueError('no')",
-            "the program raised ValueError: no at program.py:14, outside of compiled code",
-        ),
+        (f"{_CAUGHT}raise ValueError('no')", "the program raised ValueError: no at program.py:14"),
     ],
 )
 def test_the_exception_that_ended_it_is_quoted(
@@ -203,11 +196,11 @@ def test_the_exception_that_ended_it_is_quoted(
     wanted = program(directory, MLP)
     code, _, err = act("run", *wanted)
     assert code == 1
-    assert f"program.py {wanted[-1]}: {said}\n" in err
+    assert f"program.py {wanted[-1]}: {said}" in err
     code, _, err = act("run", "--wrapper", "zz*", *wanted)
     assert code == 1
     assert "warning: the program loaded no wrapper with a name like zz*\n" in err
-    assert f"program.py {wanted[-1]}: {said}\n" in err
+    assert f"program.py {wanted[-1]}: {said}" in err
 
 
 def test_a_script_that_is_not_there_is_not_started(act: Act) -> None:

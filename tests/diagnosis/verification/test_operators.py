@@ -50,6 +50,23 @@ _CASES: list[tuple[str, tuple[tuple[int, ...], ...], tuple[Any, ...], dict[str, 
 ]  # fmt: skip
 
 
+def ran(path: str, *args: Any, kind: torch.dtype | None = None, **keywords: Any) -> Any:
+    """What an operator gives of values with bounds."""
+    return run(operator_named(path.split(".")), args, keywords, kind)
+
+
+def converted(x: Any, dtype: torch.dtype) -> Any:
+    return ran("prims.convert_element_type.default", x, dtype, kind=dtype)
+
+
+def in_tf32(what: str, path: str, *args: Any, **keywords: Any) -> Any:
+    token = products.TF32.set(frozenset({what}))
+    try:
+        return ran(path, *args, **keywords)
+    finally:
+        products.TF32.reset(token)
+
+
 def _tensors(name: str, shapes: tuple[tuple[int, ...], ...], seed: int) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     made = [torch.randn(shape, generator=generator) * 3 for shape in shapes]
@@ -81,7 +98,7 @@ def test_eager_float32_is_inside_of_the_bound_and_another_value_is_not(
 
 def test_a_sum_in_another_order_is_inside() -> None:
     x = torch.randn(1 << 16, generator=torch.Generator().manual_seed(1))
-    expected = run(operator_named(["aten", "sum", "default"]), (exact(x),), {}, None)
+    expected = ran("aten.sum.default", exact(x))
     one_by_one = torch.cumsum(x, 0)[-1]
     assert compare(one_by_one, expected).agrees
     assert not compare(x[1:].sum() + 1, expected).agrees
@@ -89,9 +106,9 @@ def test_a_sum_in_another_order_is_inside() -> None:
 
 def test_what_a_comparison_decides_by_rounding_is_not_judged() -> None:
     x = torch.tensor([1.0, 1.0 + 2**-23, 3.0])
-    third = run(operator_named(["aten", "div", "Tensor"]), (exact(x), 3), {}, None)
-    again = run(operator_named(["aten", "mul", "Tensor"]), (third, 3), {}, None)
-    larger = run(operator_named(["aten", "gt", "Scalar"]), (again, 1.0), {}, torch.bool)
+    third = ran("aten.div.Tensor", exact(x), 3)
+    again = ran("aten.mul.Tensor", third, 3)
+    larger = ran("aten.gt.Scalar", again, 1.0, kind=torch.bool)
     found = compare(torch.tensor([True, True, False]), larger)
     assert (found.wrong, found.unsure) == (1, 2)
 
@@ -99,58 +116,49 @@ def test_what_a_comparison_decides_by_rounding_is_not_judged() -> None:
 def test_zero_of_exact_operands_is_zero() -> None:
     """So that what is compared with it, such as a mask or a sign, is known."""
     x = exact(torch.tensor([0.0, 1.5, -3.0], dtype=torch.float16))
-    tripled = run(torch.ops.aten.mul.Tensor, (x, 3.0), {}, torch.float16)
-    in_two_steps = run(torch.ops.aten.add.Tensor, (x, x), {"alpha": 2}, torch.float16)
+    tripled = ran("aten.mul.Tensor", x, 3.0, kind=torch.float16)
+    in_two_steps = ran("aten.add.Tensor", x, x, alpha=2, kind=torch.float16)
     for one, other, is_known in ((x, x, True), (tripled, in_two_steps, False)):
-        zero = run(torch.ops.aten.sub.Tensor, (one, other), {}, torch.float16)
-        one_more = run(torch.ops.aten.log1p.default, (zero,), {}, torch.float16)
-        below = run(torch.ops.aten.lt.Scalar, (one_more, 0), {}, torch.bool)
+        zero = ran("aten.sub.Tensor", one, other, kind=torch.float16)
+        one_more = ran("aten.log1p.default", zero, kind=torch.float16)
+        below = ran("aten.lt.Scalar", one_more, 0, kind=torch.bool)
         assert bool(torch.isfinite(below.bound())[1:].all()) is is_known
 
 
 def test_what_is_reversed_keeps_its_elements() -> None:
     x = torch.randn(64, generator=torch.Generator().manual_seed(1)).bfloat16()
-    found = run(operator_named(["prims", "rev", "default"]), (exact(x), [0]), {}, torch.bfloat16)
+    found = ran("prims.rev.default", exact(x), [0], kind=torch.bfloat16)
     assert torch.equal(found.value, x.double().flip(0))
     assert not found.bound().any()
 
 
 def test_what_pads_is_exact() -> None:
-    half = run(operator_named(["aten", "div", "Tensor"]), (exact(torch.ones(2)), 3), {}, None)
+    half = ran("aten.div.Tensor", exact(torch.ones(2)), 3)
     for value in (0.5, -math.inf):
-        pad = operator_named(["aten", "constant_pad_nd", "default"])
-        found = run(pad, (half, [1, 2], value), {}, torch.float32)
+        found = ran("aten.constant_pad_nd.default", half, [1, 2], value, kind=torch.float32)
         assert found.bound().tolist() == [0.0, *half.bound().tolist(), 0.0, 0.0]
 
 
-def test_what_pads_may_lie_between_two_values_of_its_type() -> None:
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_what_pads_may_lie_between_two_values_of_its_type(kind: torch.dtype) -> None:
     """In float32 and in bfloat16, whichever the program keeps, 0.1 is another number."""
-    half = run(operator_named(["aten", "div", "Tensor"]), (exact(torch.ones(2)), 3), {}, None)
-    pad = operator_named(["aten", "constant_pad_nd", "default"])
-    for kind in (torch.float32, torch.bfloat16):
-        found = run(pad, (half, [0, 1], 0.1), {}, kind)
-        kept = torch.tensor([1 / 3, 1 / 3, 0.1]).to(kind).double()
-        assert abs(found.value[2] - kept[2]) <= found.bound()[2]
-
-
-def test_what_draws_in_place_is_said_to_draw() -> None:
-    draws = operator_named(["aten", "bernoulli_", "float"])
-    with pytest.raises(UncheckedError, match="draws random numbers"):
-        run(draws, (exact(torch.ones(4)), 0.5), {}, None)
+    half = ran("aten.div.Tensor", exact(torch.ones(2)), 3)
+    found = ran("aten.constant_pad_nd.default", half, [0, 1], 0.1, kind=kind)
+    kept = torch.tensor([1 / 3, 1 / 3, 0.1]).to(kind).double()
+    assert abs(found.value[2] - kept[2]) <= found.bound()[2]
 
 
 def test_integers_are_exact() -> None:
     x = torch.arange(5)
-    expected = run(operator_named(["aten", "mul", "Tensor"]), (exact(x), 3), {}, torch.int64)
+    expected = ran("aten.mul.Tensor", exact(x), 3, kind=torch.int64)
     assert compare(x * 3, expected).agrees
     assert compare(x * 3 + (x == 4), expected).wrong == 1
 
 
 def test_a_half_type_may_be_kept_or_left_out_inside() -> None:
     x = torch.randn(512, generator=torch.Generator().manual_seed(2))
-    convert = operator_named(["prims", "convert_element_type", "default"])
-    half = run(convert, (exact(x), torch.bfloat16), {}, torch.bfloat16)
-    back = run(convert, (half, torch.float32), {}, torch.float32)
+    half = converted(exact(x), torch.bfloat16)
+    back = converted(half, torch.float32)
     assert compare(x, back).agrees
     found = compare(x.bfloat16().float(), back)
     assert found.agrees
@@ -161,12 +169,11 @@ def test_a_half_type_may_be_kept_or_left_out_inside() -> None:
 def test_what_is_stored_in_a_half_type_was_rounded_once(dtype: torch.dtype) -> None:
     step = torch.finfo(dtype).eps
     x = 1 + torch.arange(8) * step / 4
-    convert = operator_named(["prims", "convert_element_type", "default"])
-    half = run(convert, (exact(x), dtype), {}, dtype)
+    half = converted(exact(x), dtype)
     assert compare(x.to(dtype), half).agrees
     assert compare(x.to(dtype) + step, half).wrong == 7  # half a step may be rounded up as well
     # Of what is read inside of a kernel this is not known.
-    back = run(convert, (half, torch.float32), {}, torch.float32)
+    back = converted(half, torch.float32)
     assert compare(x, back).agrees
     assert compare(x.to(dtype).float(), back).agrees
     assert not compare(x * 1.02, back).agrees
@@ -174,63 +181,59 @@ def test_what_is_stored_in_a_half_type_was_rounded_once(dtype: torch.dtype) -> N
 
 def test_a_double_that_was_a_float_in_between_is_as_exact_as_that() -> None:
     x = torch.randn(512, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    convert = operator_named(["prims", "convert_element_type", "default"])
-    single = run(convert, (exact(x), torch.float32), {}, torch.float32)
-    back = run(convert, (single, torch.float64), {}, torch.float64)
+    single = converted(exact(x), torch.float32)
+    back = converted(single, torch.float64)
     assert compare(x.float().double(), back).agrees
     assert not compare(x * 1.000001, back).agrees
 
 
 def test_infinities_of_the_narrower_type_are_expected() -> None:
     x = torch.tensor([100.0, 1.0, float("nan"), float("inf")])
-    expected = run(operator_named(["aten", "exp", "default"]), (exact(x),), {}, torch.float32)
+    expected = ran("aten.exp.default", exact(x), kind=torch.float32)
     assert compare(torch.exp(x), expected).agrees
     assert compare(torch.tensor([1.0, 1.0, 0.0, 1.0]), expected).wrong == 4
 
 
 @pytest.mark.parametrize(
     "name",
-    ["rand_like.default", "native_dropout.default", "bernoulli.p", "uniform.default",
-     "exponential.default", "normal.Tensor_float", "poisson.default", "rrelu_with_noise.default"],
+    ["rand_like.default", "native_dropout.default", "bernoulli.p", "bernoulli_.float",
+     "uniform.default", "exponential.default", "normal.Tensor_float", "poisson.default",
+     "rrelu_with_noise.default"],
 )  # fmt: skip
 def test_random_numbers_are_not_judged(name: str) -> None:
     with pytest.raises(UncheckedError, match="random"):
-        run(operator_named(["aten", *name.split(".")]), (exact(torch.ones(3)), 0.5), {}, None)
+        ran(f"aten.{name}", exact(torch.ones(3)), 0.5)
 
 
 def test_a_sum_in_a_half_type_may_be_rounded_to_it_or_not() -> None:
     torch.manual_seed(0)
     x, y = torch.randn(64, dtype=torch.float16), torch.randn(64, dtype=torch.float16)
-    added = run(operator_named(["aten", "add", "Tensor"]), (exact(x), exact(y)), {}, torch.float16)
-    expected = run(
-        operator_named(["prims", "convert_element_type"]), (added, torch.float32), {}, None
-    )
+    added = ran("aten.add.Tensor", exact(x), exact(y), kind=torch.float16)
+    expected = converted(added, torch.float32)
     assert compare((x + y).float(), expected).agrees
     assert compare(x.float() + y.float(), expected).agrees
     assert not compare((x + y).float() * 1.01, expected).agrees
 
 
-@pytest.mark.parametrize("name", ["mm", "convolution"])
-def test_products_in_tf32_agree_where_that_is_allowed(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "what", "shapes", "rest"),
+    [
+        ("mm.default", "matmul", [(40, 96), (96, 24)], ()),
+        ("convolution.default", "conv", [(2, 3, 8, 8), (4, 3, 3, 3)],
+         (None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)),
+    ],
+)  # fmt: skip
+def test_products_in_tf32_agree_where_that_is_allowed(
+    name: str, what: str, shapes: list[tuple[int, ...]], rest: tuple[Any, ...]
+) -> None:
     torch.manual_seed(0)
-    if name == "mm":
-        given, rest = [torch.randn(40, 96), torch.randn(96, 24)], ()
-        operator, kind = operator_named(["aten", "mm"]), "matmul"
-    else:
-        given, rest = [torch.randn(2, 3, 8, 8), torch.randn(4, 3, 3, 3)], (
-            None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1,
-        )  # fmt: skip
-        operator, kind = operator_named(["aten", "convolution"]), "conv"
+    given = [torch.randn(shape) for shape in shapes]
     # Ten bits of a mantissa are left of the operands.
     cut = [(x.view(torch.int32) & ~0x1FFF).view(torch.float32) for x in given]
-    got = operator(*cut, *rest)
-    strict = run(operator, (*map(exact, given), *rest), {}, torch.float32)
-    assert not compare(got, strict).agrees
-    token = products.TF32.set(frozenset({kind}))
-    try:
-        allowing = run(operator, (*map(exact, given), *rest), {}, torch.float32)
-    finally:
-        products.TF32.reset(token)
+    got = operator_named(["aten", *name.split(".")])(*cut, *rest)
+    words = (f"aten.{name}", *map(exact, given), *rest)
+    assert not compare(got, ran(*words)).agrees
+    allowing = in_tf32(what, *words)
     comparison = compare(got, allowing)
     assert comparison.agrees
     assert "TF32" in comparison.why
@@ -278,7 +281,7 @@ def test_what_is_computed_as_one_minus_something_may_be_off_near_zero(name: str)
     else:
         wrote = 2 / (1 + torch.exp(-2 * x)) - 1
     assert not torch.allclose(wrote, getattr(torch, name)(x), rtol=1e-5, atol=0)
-    expected = run(operator_named(["aten", name, "default"]), (exact(x),), {}, None)
+    expected = ran(f"aten.{name}.default", exact(x))
     assert compare(wrote, expected).agrees
     assert not compare(wrote * 1.02, expected).agrees
 
@@ -286,15 +289,14 @@ def test_what_is_computed_as_one_minus_something_may_be_off_near_zero(name: str)
 def test_whether_two_values_are_equal_is_not_judged_where_rounding_decides_it() -> None:
     """As in the gradient of a maximum: `mask / sum(max == x)`, which is no number if none is."""
     x = torch.rand(16, generator=torch.Generator().manual_seed(3))
-    aten = ["aten"]
-    again = run(operator_named([*aten, "log1p", "default"]), (exact(x),), {}, torch.float32)
+    again = ran("aten.log1p.default", exact(x), kind=torch.float32)
     top = exact(torch.log1p(x).amax(-1, keepdim=True))
-    same = run(operator_named([*aten, "eq", "Tensor"]), (top, again), {}, torch.bool)
+    same = ran("aten.eq.Tensor", top, again, kind=torch.bool)
     assert same.bound().isinf().sum() == 1
-    count = run(operator_named([*aten, "sum", "dim_IntList"]), (same, [-1], True), {}, torch.int64)
+    count = ran("aten.sum.dim_IntList", same, [-1], True, kind=torch.int64)
     one = exact(torch.ones(1))
-    share = run(operator_named([*aten, "div", "Tensor"]), (one, count), {}, torch.float32)
-    mask = run(operator_named([*aten, "mul", "Tensor"]), (share, same), {}, torch.float32)
+    share = ran("aten.div.Tensor", one, count, kind=torch.float32)
+    mask = ran("aten.mul.Tensor", share, same, kind=torch.float32)
     assert compare((x == x.max()).float(), mask).agrees
 
 
@@ -307,15 +309,10 @@ def test_gradients_of_a_convolution_are_bounded_each_by_what_it_is_made_of(
     rest = ([1, 1], [0, 0], [1, 1], transposed, [0, 0], 1)
     out = torch.ops.aten.convolution.default(x, weight, None, *rest)
     gradient = torch.randn(out.shape, generator=generator)
-    call = operator_named(["aten", "convolution_backward", "default"])
-    more = ([4], *rest, [True, True, True])
-    wrote = call(gradient, x, weight, *more)
-    token = products.TF32.set(frozenset({"conv"}))
-    try:
-        loose = run(call, (exact(gradient), exact(x), exact(weight), *more), {}, None)
-    finally:
-        products.TF32.reset(token)
-    tight = run(call, (exact(gradient), exact(x), exact(weight), *more), {}, None)
+    path, more = "aten.convolution_backward.default", ([4], *rest, [True, True, True])
+    wrote = operator_named(path.split("."))(gradient, x, weight, *more)
+    words = (path, *map(exact, (gradient, x, weight)), *more)
+    tight, loose = ran(*words), in_tf32("conv", *words)
     for place, got in enumerate(wrote):
         assert compare(got, tight[place]).agrees
         assert not compare(got * 1.001, tight[place]).agrees

@@ -41,61 +41,47 @@ _RECORDED: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
-class Library:
-    """A library with probes: `entry` does what the wrapper's own entry does, and calls it.
+class CppRecording:
+    """Records the calls of a library with probes into a directory, for a block. `table` is the
+    address of the library's table, and `recorder` what records."""
 
-    `table` is the address of its table, and `recorder` what records its calls.
-    """
-
-    entry: FunctionType
     path: str
     table: int
     recorder: ctypes.CDLL
-
-    def record(self, directory: Path, *, quiet: bool) -> CppRecording:
-        """Record calls that begin from now on."""
-        recording = CppRecording(self, str(directory))
-        if _RECORDED.get(self.path) != recording.directory:
-            is_recorded = self.record_into(recording.directory, quiet=quiet)
-            _RECORDED[self.path] = recording.directory if is_recorded else ""
-        return recording
-
-    def record_into(self, directory: str | None, *, quiet: bool) -> bool:
-        """Record into a directory, or nowhere. Returns whether it does."""
-        path = None if directory is None else fsencode(directory)
-        return bool(self.recorder.inductor_rewriter_record_into(self.table, path, int(quiet)))
-
-
-@dataclass(frozen=True)
-class CppRecording:
-    """Records the calls of a library for a block."""
-
-    probed: Library
     directory: str
+
+    def begin(self, *, quiet: bool) -> None:
+        """Record calls that begin from now on."""
+        if _RECORDED.get(self.path) != self.directory:
+            is_recorded = self._record_into(fsencode(self.directory), quiet=quiet)
+            _RECORDED[self.path] = self.directory if is_recorded else ""
 
     def end(self) -> None:
         """Wait until all calls that ended are written."""
-        self.probed.recorder.inductor_rewriter_finish(self.probed.table)
+        self.recorder.inductor_rewriter_finish(self.table)
 
     def close(self) -> None:
         """Stop recording, unless the library already records for another block."""
-        if _RECORDED.get(self.probed.path) == self.directory:
-            del _RECORDED[self.probed.path]
-            self.probed.record_into(None, quiet=True)
+        if _RECORDED.get(self.path) == self.directory:
+            del _RECORDED[self.path]
+            self._record_into(None, quiet=True)
+
+    def _record_into(self, directory: bytes | None, *, quiet: bool) -> bool:
+        return bool(self.recorder.inductor_rewriter_record_into(self.table, directory, int(quiet)))
 
 
-def build(wrapper: Wrapper, plan: Plan, entry: FunctionType, entry_code: CodeType) -> Library:
-    """Compile and load the library with the probes of a plan. `entry_code` is the entry's own.
+def build(
+    wrapper: Wrapper, plan: Plan, entry: FunctionType, entry_code: CodeType, directory: Path
+) -> tuple[FunctionType, CppRecording]:
+    """Compile and load the library with the probes of a plan: a function that does what the
+    wrapper's entry does, and calls it; and what records its calls. `entry_code` is the entry's own.
     Raises the errors of torch, and `OSError` if there is no recorder."""
     if (recorder := recorder_library.load()) is None:
         raise OSError("there is no recorder for C++ wrappers")
     text = embedded.extract(wrapper.plain)
     exports = text.encode(_EXPORTS).encode()
     insertions = [
-        replace(insertion, text=insertion.text + exports)
-        if insertion.origin == HEADER
-        else insertion
-        for insertion in plan.insertions
+        replace(x, text=x.text + exports) if x.origin == HEADER else x for x in plan.insertions
     ]
     source = edit.apply(wrapper.plain.data, insertions)
     loaded = entry.__globals__
@@ -112,7 +98,8 @@ def build(wrapper: Wrapper, plan: Plan, entry: FunctionType, entry_code: CodeTyp
         for cell in entry.__closure__ or ()
     )
     table.restype = ctypes.c_void_p
-    return Library(like(entry, entry_code, cells), path, table(), recorder)
+    recording = CppRecording(path, table(), recorder, str(directory))
+    return like(entry, entry_code, cells), recording
 
 
 @contextmanager

@@ -90,9 +90,11 @@ class CppProbes:
                 f"{self.wrapper.name}: calls of a C++ wrapper within another block are recorded by "
                 "that one alone"
             )
-        library = cpp_library.build(self.wrapper, plans[block], self.entry, self.code)
-        recording = library.record(block.directory, quiet=not block.echo)
-        return Probed({self.entry: library.entry}, {block: recording})
+        entry, recording = cpp_library.build(
+            self.wrapper, plans[block], self.entry, self.code, block.directory
+        )
+        recording.begin(quiet=not block.echo)
+        return Probed({self.entry: entry}, {block: recording})
 
 
 def probes_of(entry: FunctionType, entry_code: CodeType) -> PythonProbes | CppProbes:

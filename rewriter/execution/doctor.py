@@ -53,27 +53,27 @@ def _machine() -> Iterator[Check]:
     is_tested = (system, processor) == ("Linux", "x86_64")
     state = "tested" if is_tested else "untested: what only reads and writes text is meant to work"
     yield Check("platform", f"{system} {processor}: {state}", True if is_tested else None)
-    for name in ("torch", "libcst", "tree-sitter", "tree-sitter-cpp", "pyelftools", "triton"):
-        try:
-            yield Check(name, metadata.version(name), None if name == "triton" else True)
-        except metadata.PackageNotFoundError:
-            required = name != "triton"
-            yield Check(
-                name,
-                "not installed",
-                False if required else None,
-                f"pip install {name}" if required else "needed for wrappers with Triton kernels",
-            )
+    for name in ("torch", "libcst", "tree-sitter", "tree-sitter-cpp", "pyelftools"):
+        yield _package(name, f"pip install {name}")
+    yield _package("triton", "needed for wrappers with Triton kernels", is_required=False)
+    hint = "install g++, or name a compiler in CXX: CPU kernels are compiled"
     compiler = machine.compiler()
-    yield Check(
-        "C++ compiler",
-        compiler or "none found",
-        bool(compiler),
-        "" if compiler else "install g++, or name a compiler in CXX: CPU kernels are compiled",
-    )
+    yield _required("C++ compiler", compiler or "none found", hint, is_there=bool(compiler))
     yield _builds()
     yield from _torch()
     yield from _recorder()
+
+
+def _required(name: str, found: str, hint: str, *, is_there: bool) -> Check:
+    """Something that has to be there; the hint says what to do if it is not."""
+    return Check(name, found, is_there, "" if is_there else hint)
+
+
+def _package(name: str, hint: str, *, is_required: bool = True) -> Check:
+    try:
+        return Check(name, metadata.version(name), True if is_required else None)
+    except metadata.PackageNotFoundError:
+        return Check(name, "not installed", False if is_required else None, hint)
 
 
 def _torch() -> Iterator[Check]:
@@ -89,24 +89,14 @@ def _torch() -> Iterator[Check]:
 
 def _recorder() -> Iterator[Check]:
     """What records, which may be built first."""
-    recorder = recorder_library.find()
+    recorder, plain = recorder_library.find(), f"the probes {', '.join(PLAIN)} work, slower"
     if isinstance(recorder, Unavailable):
-        yield Check(
-            "recorder",
-            f"none: {recorder}",
-            None,
-            f"in wrappers in Python, the probes {', '.join(PLAIN)} work, slower",
-        )
+        yield Check("recorder", f"none: {recorder}", None, f"in wrappers in Python, {plain}")
         return
     yield Check("recorder", recorder._name, None)
     lines = extension.load()
     if isinstance(lines, Unavailable):
-        yield Check(
-            "recorder in Python",
-            f"none: {lines}",
-            None,
-            f"the probes {', '.join(PLAIN)} work, slower",
-        )
+        yield Check("recorder in Python", f"none: {lines}", None, plain)
     else:
         yield Check("recorder in Python", str(lines.__file__), None)
     torch = machine.installed_torch()
@@ -137,29 +127,22 @@ def _artifact(wrapper: Wrapper) -> Iterator[Check]:
         exact = wrapper.probes.sha256
         yield Check("probes", f"{', '.join(wrapper.probes.probes)}; original {exact[:16]}", None)
     if wrapper.is_module:
-        yield _torch_interface(wrapper, text)
+        yield _torch_interface(wrapper)
     else:
-        yield Check(
-            "kind of wrapper",
-            "the source of a model compiled ahead of time",
-            None,
-            "it can be listed, instrumented and stripped; it runs as part of its package",
-        )
+        what = "the source of a model compiled ahead of time"
+        hint = "it can be listed, instrumented and stripped; it runs as part of its package"
+        yield Check("kind of wrapper", what, None, hint)
     yield from _devices(wrapper, text)
     if "async_compile.triton(" in text and wrapper.is_module:
-        yield _triton()
+        yield _package("triton", "pip install triton")
     yield from _files(wrapper, text)
     yield from _operators(text)
-    if wrapper.located.loader_globals:
-        yield Check(
-            "loader globals",
-            ", ".join(wrapper.located.loader_globals),
-            None,
-            "Inductor's loader sets them; get_args() makes random ones, --constants real ones",
-        )
+    if names := wrapper.located.loader_globals:
+        hint = "Inductor's loader sets them; get_args() makes random ones, --constants real ones"
+        yield Check("loader globals", ", ".join(names), None, hint)
 
 
-def _torch_interface(wrapper: Wrapper, text: str) -> Check:
+def _torch_interface(wrapper: Wrapper) -> Check:
     """Whether this torch has what the wrapper imports: wrappers do not name their release of torch.
 
     Functions of the wrapper's device are skipped: builds for other devices lack them.
@@ -170,15 +153,10 @@ def _torch_interface(wrapper: Wrapper, text: str) -> Check:
         for name in imported_from_torch(wrapper.plain)
         if not _resolves(name) and not any(part in name for part in own)
     ]
-    version = metadata.version("torch")
-    if missing:
-        return Check(
-            "torch interface",
-            f"torch {version} lacks {', '.join(missing)}",
-            False,
-            "the wrapper comes from another release of torch: install that one",
-        )
-    return Check("torch interface", f"torch {version} has all that the wrapper imports")
+    has = f"lacks {', '.join(missing)}" if missing else "has all that the wrapper imports"
+    found = f"torch {metadata.version('torch')} {has}"
+    hint = "the wrapper comes from another release of torch: install that one"
+    return _required("torch interface", found, hint, is_there=not missing)
 
 
 def _resolves(dotted: str) -> bool:
@@ -199,31 +177,18 @@ def _devices(wrapper: Wrapper, text: str) -> Iterator[Check]:
     for device in wrapper.devices:
         module = getattr(torch, device, None)
         here = bool(module) and bool(getattr(module, "is_available", lambda: False)())
-        yield Check(
-            "device",
-            f"{device}: {'available' if here else 'not on this machine'}",
-            here,
-            "" if here else "it can be listed, instrumented and stripped here, but not run",
-        )
+        found = f"{device}: {'available' if here else 'not on this machine'}"
+        hint = "it can be listed, instrumented and stripped here, but not run"
+        yield _required("device", found, hint, is_there=here)
     if not wrapper.devices:
         yield Check("device", "cpu")
     capabilities = {match[1] for _, match in spans(_PROPERTIES, _CAPABILITY, text)}
     if "cuda" in wrapper.devices and capabilities and torch.cuda.is_available():
         major, minor = torch.cuda.get_device_capability()
         if capabilities != {str(major * 10 + minor)}:
-            yield Check(
-                "compute capability",
-                f"made for {', '.join(sorted(capabilities))}, here {major * 10 + minor}",
-                None,
-                "tile sizes were chosen for the other GPU; results may differ in the last bits",
-            )
-
-
-def _triton() -> Check:
-    try:
-        return Check("triton", metadata.version("triton"))
-    except metadata.PackageNotFoundError:
-        return Check("triton", "not installed", False, "pip install triton")
+            found = f"made for {', '.join(sorted(capabilities))}, here {major * 10 + minor}"
+            hint = "tile sizes were chosen for the other GPU; results may differ in the last bits"
+            yield Check("compute capability", found, None, hint)
 
 
 def _files(wrapper: Wrapper, text: str) -> Iterator[Check]:
@@ -235,12 +200,9 @@ def _files(wrapper: Wrapper, text: str) -> Iterator[Check]:
         missing = sorted(path for path in set(pattern.findall(text)) if not Path(path).exists())
         if missing:
             more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-            yield Check(
-                what,
-                f"not on this machine: {', '.join(missing[:3])}{more}",
-                False,
-                "they lie in the Inductor cache of the machine that made the wrapper",
-            )
+            found = f"not on this machine: {', '.join(missing[:3])}{more}"
+            hint = "they lie in the Inductor cache of the machine that made the wrapper"
+            yield Check(what, found, False, hint)
 
 
 def _operators(text: str) -> Iterator[Check]:
@@ -252,9 +214,5 @@ def _operators(text: str) -> Iterator[Check]:
         if not name.startswith("_") and not hasattr(getattr(torch.ops, space), name)
     )
     if missing:
-        yield Check(
-            "custom operators",
-            f"not registered: {', '.join(missing)}",
-            None,
-            "pass `rewriter run --import MODULE` with the module that registers them",
-        )
+        hint = "pass `rewriter run --import MODULE` with the module that registers them"
+        yield Check("custom operators", f"not registered: {', '.join(missing)}", None, hint)

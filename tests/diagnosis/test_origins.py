@@ -210,6 +210,14 @@ def test_a_product_of_matrices(tmp_path: Path) -> None:
     ]
 
 
+def test_a_result_of_one_dimension_is_no_product_of_matrices(tmp_path: Path) -> None:
+    """Kernels that are named after a product may compute what follows it alone."""
+    found = [launch(0, "cpp_fused_mm_0", [value("x"), value("x1")], [value("buf0", "out")])]
+    made = torch.ones(8).index_fill(0, torch.tensor(3), torch.nan)
+    lines = followed(tmp_path, found, x=torch.ones(8), x1=torch.ones(8), buf0=made)
+    assert lines[1:] == ["x[3] = 1", "x1[3] = 1"]
+
+
 def test_back_to_the_overflow(tmp_path: Path) -> None:
     x = torch.full((4, 8), 2.0)
     x[3, 1] = 1e30

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +104,3 @@ def test_a_nan_that_comes_in_says_that_the_forward_was_not_recorded(tmp_path: Pa
     (verdict,) = nonfinite.examine(tmp_path)
     assert verdict.state == "given"
     assert any("Its forward, fw.py, has no record here" in note for note in verdict.notes)
-
-
-def test_names_of_an_early_version_are_read(tmp_path: Path) -> None:
-    old = {"source_nodes": {"0": ["sqrt"]}, "inputs": {"sqrt": ["", "model.py:9"]}}
-    content = {"format": "rewriter.names", "version": 1, "wrappers": {"b" * 64: old}}
-    (tmp_path / dumped.FILE).write_text(json.dumps(content))
-    names = dumped.read(tmp_path)["b" * 64]
-    assert (names.part, names.lines, names.saved) == ("", {}, {})

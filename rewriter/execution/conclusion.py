@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import structs
+
 from rewriter.core import json_text, limits
 from rewriter.core.documents import as_json
 from rewriter.core.errors import RewriterError
@@ -48,18 +50,8 @@ def read_conclusion(dump: Path) -> Conclusion | None:
         try:
             content = json_text.parse_object(limits.read(folder / ENDED, limits.JSON_BYTES))
             file = read(content, EndedFile)
-            ended = file.ended
-            status = ExitStatus(
-                ended.code,
-                _number(ended.signal),
-                ended.timed_out,
-                ended.message,
-                _number(ended.interrupted),
-                place=ended.place,
-                scope=ended.scope,
-                check=ended.check,
-                stacks=ended.stacks,
-            )
+            numbers = {x: _number(getattr(file.ended, x)) for x in ("signal", "interrupted")}
+            status = ExitStatus(**{**structs.asdict(file.ended), **numbers})
             return Conclusion(status, file.blocking, file.again)
         except (OSError, ValueError, KeyError, RewriterError):
             continue

@@ -22,8 +22,8 @@ from harness import call_module, load
 from rewriter.core.errors import RewriterError
 from rewriter.dump.rows import EventRow, TensorRow
 from rewriter.execution.loaded import find, probing
+from rewriter.execution.loaded.code import functions_of
 from rewriter.execution.loaded.find import loaded_entries
-from rewriter.execution.loaded.functions import functions_of
 from rewriter.runtime import extension
 
 

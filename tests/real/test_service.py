@@ -279,7 +279,7 @@ def train(steps, block=None):
 '''
 import rewriter
 from rewriter.execution.loaded.find import loaded_entries
-from rewriter.execution.loaded.functions import functions_of
+from rewriter.execution.loaded.code import functions_of
 dumps = []
 def codes():
     return [

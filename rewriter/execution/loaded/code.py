@@ -1,4 +1,4 @@
-"""Compiles the functions of a wrapper with probes in them, from the wrapper's text.
+"""Functions of a loaded wrapper: the code that they run while they are probed, from its text.
 
 The lines of probes are those of `instrument`. The functions have the names of their module in a
 copy, to which those of the recorders are added. So no name is added to the module, and a thread
@@ -9,18 +9,19 @@ the file.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from types import CodeType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from rewriter.core import edit, garbage
 from rewriter.core.source import Source
 from rewriter.core.types import Json
 from rewriter.execution.hook.startup.sitecustomize import placed
-from rewriter.execution.loaded.functions import functions_of
 from rewriter.instrumentation.lines import HEADER
 from rewriter.instrumentation.types import Plan
+
+_CALLED = "rewriter.execution.loaded called"
 
 
 @dataclass(frozen=True)
@@ -98,3 +99,51 @@ def probed_functions(
     functions = functions_of(own)
     own.update(names)  # they call each other by the functions that are loaded
     return {x: y for x, y in functions.items() if recorders.keys() & {*y.__code__.co_names}}
+
+
+def functions_of(namespace: dict[str, Any]) -> dict[str, FunctionType]:
+    """The functions that a module defines, and those of its classes, by qualified name."""
+    members = list(namespace.values())
+    for member in list(members):
+        if isinstance(member, type):
+            members += vars(member).values()
+    return {
+        member.__qualname__: member
+        for member in members
+        if type(member) is FunctionType and member.__globals__ is namespace
+    }
+
+
+def like(
+    function: FunctionType, code: CodeType, closure: tuple[CellType, ...] | None = None
+) -> FunctionType:
+    """A function with the defaults of another one, but its own code."""
+    cells = closure or function.__closure__
+    made = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, cells)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return renamed(made)
+
+
+def renamed(function: FunctionType) -> FunctionType:
+    """The same function, which a search for entries of wrappers does not find any more."""
+    function.__qualname__ = f"{function.__qualname__} in rewriter.execution.loaded"
+    return function
+
+
+def handing_over(code: CodeType, called: Callable[..., Any]) -> CodeType:
+    """Code that can replace `code` in its function, and passes all arguments of the function to
+    `called`."""
+    cells = "; ".join(f"{name} = None" for name in code.co_freevars) or "pass"
+    uses = "; ".join(code.co_freevars) or "pass"
+    text = (
+        f"def outside():\n    {cells}\n    def inside(*args, **kwargs):\n        {uses}\n"
+        f"        return {_CALLED!r}.__call__(*args, **kwargs)\n    return inside\n"
+    )
+    tree = placed(text, [1] * text.count("\n"))
+    module = compile(tree, code.co_filename, "exec", dont_inherit=True)
+    (inside,) = (one for one in _nested(module) if one.co_name == "inside")
+    constants = tuple(called if co_const == _CALLED else co_const for co_const in inside.co_consts)
+    names = {"co_name": code.co_name, "co_firstlineno": code.co_firstlineno}
+    if hasattr(code, "co_qualname"):  # Python 3.11
+        names["co_qualname"] = code.co_qualname
+    return inside.replace(co_consts=constants, **names)  # type: ignore[arg-type]

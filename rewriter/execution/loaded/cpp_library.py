@@ -23,7 +23,7 @@ from rewriter.artifact.types import Wrapper
 from rewriter.core import edit
 from rewriter.execution.hook import builds
 from rewriter.execution.hook.startup.sitecustomize import Hook
-from rewriter.execution.loaded.functions import like
+from rewriter.execution.loaded.code import like
 from rewriter.instrumentation.lines import HEADER
 from rewriter.instrumentation.types import Plan
 from rewriter.locate.cpp import embedded

@@ -17,7 +17,7 @@ from typing import Any
 
 from rewriter.core.errors import RewriterError
 from rewriter.execution.loaded.block import Block
-from rewriter.execution.loaded.functions import handing_over, like
+from rewriter.execution.loaded.code import handing_over, like
 from rewriter.execution.loaded.probes import (
     CppProbes,
     Probed,

@@ -14,7 +14,6 @@ from rewriter.artifact.wrapper_file import open_wrapper_file
 from rewriter.core.errors import RewriterError
 from rewriter.execution.loaded import code, cpp_library
 from rewriter.execution.loaded.block import Block
-from rewriter.execution.loaded.functions import functions_of, renamed
 from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.types import Plan
 from rewriter.locate.cpp import embedded
@@ -63,7 +62,9 @@ class PythonProbes:
         made = code.probed_functions(self.wrapper.plain, self.path, self.names, probes)
         if unknown := made.keys() - self.functions.keys():
             raise LookupError(f"there is no function {', '.join(unknown)} in what was loaded")
-        return Probed({self.functions[name]: renamed(one) for name, one in made.items()}, recorders)
+        return Probed(
+            {self.functions[name]: code.renamed(one) for name, one in made.items()}, recorders
+        )
 
 
 def _recorder(table: code.ProbeTable, block: Block) -> Recording:
@@ -115,7 +116,7 @@ def probes_of(entry: FunctionType, entry_code: CodeType) -> PythonProbes | CppPr
         )
     if wrapper.language == "cpp":
         return CppProbes(wrapper, entry, entry_code)
-    functions = functions_of(namespace) | {entry.__qualname__: entry}
+    functions = code.functions_of(namespace) | {entry.__qualname__: entry}
     return PythonProbes(wrapper, str(path), namespace, functions)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from container_files import data_of
 from rewriter.artifact.containers.opening import container_in
 from rewriter.dump.processes import PieceOfModel, ProcessNames
-from rewriter.execution.hook import pieces
+from rewriter.execution.hook import naming
 from rewriter.execution.hook.server import Process
 
 GRAPH = """
@@ -28,7 +28,7 @@ def names_of(path: Path, name: str = "EngineCore") -> ProcessNames:
     assert artifact is not None
     stored = artifact.wrappers[0].stored
     assert stored is not None
-    return pieces.of_processes({7: Process(7, name, (), (path,))}, {stored.key: "W"})[7]
+    return naming.of_processes({7: Process(7, name, (), (path,))}, {stored.key: "W"})[7]
 
 
 def test_the_model_of_vllm(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_the_model_of_vllm(tmp_path: Path) -> None:
 def test_turns_and_sizes() -> None:
     """The calls of a wrapper go round the pieces that it is for."""
     one, two = PieceOfModel("submod_2", SIZES, ("layers.1",)), PieceOfModel("submod_10", SIZES)
-    process = ProcessNames(pieces={"W": pieces._in_order([two, one])})
+    process = ProcessNames(pieces={"W": naming._in_order([two, one])})
     assert process.pieces["W"] == (one, two)
     assert [process.piece("W", turn) for turn in range(3)] == [one, two, one]
     assert process.piece("W", None) is None
@@ -63,7 +63,7 @@ def test_turns_and_sizes() -> None:
     assert process.words("W", 1).startswith("submod_10, sizes 1 to 8192, by its turn among 2")
     assert process.words("V", 0) == ""
     # Compiled for two sizes, and the texts were the same.
-    assert pieces._in_order([one, PieceOfModel("submod_2", "(16)", ("layers.1",))]) == (
+    assert naming._in_order([one, PieceOfModel("submod_2", "(16)", ("layers.1",))]) == (
         PieceOfModel("submod_2", "", ("layers.1",)),
     )
 
@@ -71,4 +71,4 @@ def test_turns_and_sizes() -> None:
 def test_what_is_no_container_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "weights.bin").write_bytes(b"\x80\x04 no pickle")
     process = Process(7, "", (), (tmp_path / "weights.bin", tmp_path / "none"))
-    assert pieces.of_processes({7: process}, {"k": "W"}) == {}
+    assert naming.of_processes({7: process}, {"k": "W"}) == {}

@@ -39,7 +39,6 @@ class _Given:
     """A named input of a launch: its saved value, and where that is from."""
 
     name: str
-    row: TensorRow
     value: torch.Tensor
     source: ValueOrigin | None
 
@@ -101,7 +100,7 @@ def _given(run: RunDump, flow: Flow, node: FlowNode) -> Iterator[_Given]:
             continue
         value = _saved(run, row)
         if value is not None:
-            yield _Given(name, row, _viewed(value, node.views.get(name, "")), source)
+            yield _Given(name, _viewed(value, node.views.get(name, "")), source)
 
 
 def _viewed(value: torch.Tensor, expression: str) -> torch.Tensor:

@@ -341,11 +341,10 @@ def of_verification(
 
 
 def _reasons(verification: Verification) -> Iterator[str]:
-    ordered = sorted(verification.reasons.items(), key=lambda pair: -pair[1])
-    for reason, count in ordered[:_REASONS]:
+    for reason, count in verification.reasons[:_REASONS]:
         yield f"{count} ({reason})"
-    if len(ordered) > _REASONS:
-        yield f"and {sum(count for _, count in ordered[_REASONS:])} for other reasons"
+    if more := sum(count for _, count in verification.reasons[_REASONS:]):
+        yield f"and {more} for other reasons"
 
 
 def _of_check(

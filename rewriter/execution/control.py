@@ -55,7 +55,7 @@ class ControlState:
 def path_of(target: str) -> Path:
     """The control file. `target` is its path, or the ID of a process with the path in its
     environment."""
-    if not (target.isascii() and target.isdecimal()) or os.path.exists(target):
+    if not _is_process(target):
         return Path(target).absolute()
     try:
         environment = Path(f"/proc/{target}/environ").read_bytes()
@@ -71,6 +71,10 @@ def path_of(target: str) -> Path:
         if name == VARIABLE.encode() and value:
             return Path(folder, os.fsdecode(value))
     raise _no_control(f"process {target} was started without {VARIABLE}")
+
+
+def _is_process(target: str) -> bool:
+    return target.isascii() and target.isdecimal() and not os.path.exists(target)
 
 
 def _no_control(message: str) -> RewriterError:
@@ -231,8 +235,7 @@ def _wrappers(path: Path, control: Control | None) -> Iterator[WrapperState]:
 def rings(target: str) -> tuple[tuple[int, Path], ...]:
     """The rings that processes record into, with process IDs. `target` is a process ID, or the path
     of a control file for all processes that use it."""
-    is_process = target.isascii() and target.isdecimal() and not os.path.exists(target)
-    if is_process:
+    if is_process := _is_process(target):
         pids = [int(target)] if len(target) < 10 else []
     else:
         path = Path(target).absolute()
@@ -287,24 +290,16 @@ def describe(path: Path, state: ControlState) -> Iterator[str]:
 
 
 def _limits(control: Control) -> str:
-    parts = []
-    if control.kernels:
-        parts.append(f"kernels {', '.join(control.kernels)}")
-    if control.launches:
-        parts.append(f"launches {control.launches}")
-    if control.ranks:
-        parts.append(f"ranks {control.ranks}")
-    if control.calls:
-        parts.append(counted(control.calls, "call"))
-    if control.every > 1:
-        parts.append(f"one call in {control.every}")
-    if control.until:
-        left = (control.until - time.time() * 1000) / 1000
-        parts.append(f"for {left:.1f} s more" if left > 0 else "its time is up")
-    if control.dump:
-        parts.append(f"into {control.dump}")
-    if control.keep:
-        parts.append(f"keeping {counted(control.keep, 'call')}")
-    if control.max_bytes:
-        parts.append(f"at most {control.max_bytes}")
-    return "".join(f"; {part}" for part in parts)
+    left = (control.until - time.time() * 1000) / 1000
+    parts = [
+        control.kernels and f"kernels {', '.join(control.kernels)}",
+        control.launches and f"launches {control.launches}",
+        control.ranks and f"ranks {control.ranks}",
+        control.calls and counted(control.calls, "call"),
+        control.every > 1 and f"one call in {control.every}",
+        control.until and (f"for {left:.1f} s more" if left > 0 else "its time is up"),
+        control.dump and f"into {control.dump}",
+        control.keep and f"keeping {counted(control.keep, 'call')}",
+        control.max_bytes and f"at most {control.max_bytes}",
+    ]
+    return "".join(f"; {part}" for part in parts if part)

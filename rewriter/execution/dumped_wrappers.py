@@ -53,8 +53,7 @@ def plain_wrapper_of(run: RunDump) -> Wrapper:
     Raises `RewriterError` if the dump has no copy of it.
     """
     copy = copy_of(run)
-    data = copy.read_bytes() if copy is not None else b""
-    opened = read_wrapper(copy, copy.name, data) if copy is not None else None
+    opened = None if copy is None else read_wrapper(copy, copy.name, copy.read_bytes())
     if copy is None or opened is None:
         raise RewriterError(
             "no-wrapper-source",

@@ -21,25 +21,22 @@ GRACE = 10.0  # seconds that the program has for its own cleaning up
 
 def require(program: Sequence[str]) -> None:
     """Raise `RewriterError` if a program cannot be found."""
+    script = next(iter(program[1:]), "-")
+    is_python = bool(program) and Path(program[0]).name.startswith("python")
+    is_script = is_python and script[:1] != "-" and script.endswith(".py")
     if not program:
-        raise RewriterError(
-            "no-program",
-            "no program was named",
-            hint="Put it behind --, as you would type it: -- python train.py.",
-        )
-    if shutil.which(program[0]) is None:
-        hint = "Check the name and PATH."
+        problem = "no program was named"
+        hint = "Put it behind --, as you would type it: -- python train.py."
+    elif shutil.which(program[0]) is None:
+        problem, hint = f"there is no program {program[0]!r}", "Check the name and PATH."
         if program[0].endswith(".py"):
             hint = f"Write `python {program[0]}`."
-        raise RewriterError("no-program", f"there is no program {program[0]!r}", hint=hint)
-    script = next(iter(program[1:]), "-")
-    is_script = Path(program[0]).name.startswith("python") and script[:1] != "-"
-    if is_script and script.endswith(".py") and not Path(script).exists():
-        raise RewriterError(
-            "no-program",
-            f"there is no file {script!r} for {program[0]} to run",
-            hint=f"Check the name; the working directory is {Path.cwd()}.",
-        )
+    elif is_script and not Path(script).exists():
+        problem = f"there is no file {script!r} for {program[0]} to run"
+        hint = f"Check the name; the working directory is {Path.cwd()}."
+    else:
+        return
+    raise RewriterError("no-program", problem, hint=hint)
 
 
 def run(

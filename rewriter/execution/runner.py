@@ -126,17 +126,17 @@ def run_wrapper(request: RunRequest) -> RunResult:
     """As `run`, with the request as a value. An interrupted run is a result, too."""
     _check(request)
     with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
-        prepared = _prepare(request, Path(scratch))
+        file, dump = _prepare(request, Path(scratch))
         # What torch loads goes through its cache, where files of an earlier run may be found
         # instead.
         added = {"TORCHINDUCTOR_CACHE_DIR": str(Path(scratch) / "cache")} if request.loader else {}
         added |= {"TRITON_INTERPRET": "1"} if request.interpret else {}
-        specification = _specification(request, prepared.file)
-        host = run_host(request, specification, Path(scratch), prepared.dump, added)
+        specification = _specification(request, file)
+        host = run_host(request, specification, Path(scratch), dump, added)
     return collect(
         request.wrapper.path,
         host,
-        kept_dump(prepared.dump, request.inputs, request.seed),
+        kept_dump(dump, request.inputs, request.seed),
         launches=request.wrapper.launches,
         inputs=request.inputs,
     )
@@ -213,19 +213,11 @@ def _check_package(request: RunRequest) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    """The file to run, and the directory for its dump, if it leaves one."""
-
-    file: Path
-    dump: Path | None
-
-
-def _prepare(request: RunRequest, scratch: Path) -> _Prepared:
-    """Make the file to run, with probes, and the directory of the dump."""
+def _prepare(request: RunRequest, scratch: Path) -> tuple[Path, Path | None]:
+    """Make the file to run, with probes, and the directory for its dump, if it leaves one."""
     file, source = _probed_file(request, scratch)
     if not request.is_probed:
-        return _Prepared(file, None)
+        return file, None
     wrapper = request.wrapper
     is_whole = request.artifact.is_rebuilt or request.loader is not None
     name = request.artifact.path if is_whole else wrapper.path
@@ -233,7 +225,7 @@ def _prepare(request: RunRequest, scratch: Path) -> _Prepared:
     (dump / wrapper.path.name).write_bytes(source)
     _write_sources(request, dump)
     _write_names(request, dump)
-    return _Prepared(file, dump)
+    return file, dump
 
 
 def _write_sources(request: RunRequest, dump: Path) -> None:

@@ -156,6 +156,7 @@ class Verification:
         return 1 - self.count("unchecked") / len(self.checks) if self.checks else 0.0
 
     @property
-    def reasons(self) -> dict[str, int]:
-        """Why launches were not checked, and how many."""
-        return Counter(check.reason for check in self.checks if check.outcome == "unchecked")
+    def reasons(self) -> list[tuple[str, int]]:
+        """Why launches were not checked, and how many, the most frequent first."""
+        unchecked = (check for check in self.checks if check.outcome == "unchecked")
+        return Counter(check.reason for check in unchecked).most_common()

@@ -134,16 +134,14 @@ def _risky(
 
 
 def _operand(call: str) -> str:
-    """What a function is NaN or infinite for: the divisor of a division; empty if the call does not
-    say."""
+    """What a function is NaN or infinite for, such as a divisor; empty if the call does not say."""
     match = _CALLED.match(call)
     assert match is not None
     return match["second" if match["operator"] == "div" else "first"] or ""
 
 
 def _is_above_zero(name: str, calls: Mapping[str, str]) -> bool:
-    """Whether a node is positive with something added, as what a layer norm divides by, or a
-    number."""
+    """Whether a node is a number, or positive with something added, as in a layer norm."""
     if (value := _number(name)) is not None:
         return value != 0
     match = _CALLED.match(calls.get(name, ""))

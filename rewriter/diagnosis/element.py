@@ -162,8 +162,7 @@ def _broadcast(index: Index, shape: Index, own: Index) -> Index | None:
 
 
 def _reduced(index: Index, shape: Index, own: Index) -> tuple[int | None, ...] | None:
-    """The indices in a tensor of shape `own` that are reduced to `index`; `None` is a whole
-    dimension."""
+    """What is reduced to `index` in a tensor of shape `own`; `None` is a whole dimension."""
     more = len(own) - len(shape)
     if not more and all(whole in (1, size) for whole, size in zip(shape, own, strict=True)):
         axes = zip(index, shape, own, strict=True)

@@ -169,8 +169,7 @@ def piece_lines(run: RunDump) -> tuple[str, ...]:
 
 
 def located(run: RunDump) -> tuple[Mapping[int | None, Launch], tuple[str, ...]]:
-    """The launches and the input names of the wrapper that was called; empty if the dump has no
-    copy of it."""
+    """The launches and the input names of the wrapper that was called; empty without its copy."""
     wrapper = wrapper_of(run)
     if wrapper is None:
         return {}, ()

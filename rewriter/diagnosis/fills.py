@@ -190,8 +190,7 @@ def unsteady(varying: Sequence[Difference], first: Path, second: Path) -> Unwrit
 
 
 class _Again(NamedTuple):
-    """A launch that differs, as it ran in two further runs: the rows of both that are of the same
-    value."""
+    """A launch that differs, as it ran in two further runs: the rows of both, by their value."""
 
     difference: Difference
     pair: Pair

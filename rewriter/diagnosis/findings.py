@@ -58,8 +58,7 @@ class Finding:
     `lines` are lines of the model, `text` is the evidence: values, arguments, what wrote them.
     `others` are further launches involved. `lasting` stale reads do harm beyond this launch.
     `by_guards` is an input that breaks nothing but guards. A `symptom` may follow from another
-    finding. `step` is the step of the compilation at fault, of
-    `eager`: tracing, inductor or unknown.
+    finding. `step` is the one of the compilation at fault, of `eager`.
     """
 
     kind: FindingKind

@@ -120,8 +120,7 @@ def _found(run: RunDump, flow: Flow, node: FlowNode, allowed: Allowed) -> Origin
 
 
 def _left(run: RunDump, flow: Flow) -> list[ValueOrigin] | None:
-    """The values that a call returns, and those that it leaves in its inputs; `None` if not all of
-    them are known."""
+    """The values that a call returns or leaves in its inputs; `None` if not all are known."""
     last = dataflow.outputs(flow.nodes)
     if last is None or any(isinstance(x, NoResult) and not x.is_known for x in last.returned):
         return None

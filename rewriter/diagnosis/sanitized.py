@@ -62,8 +62,7 @@ _THE_SAME = (
 
 @dataclass(frozen=True)
 class Coverage:
-    """What one check looked at: numbers by what they count, and what it could not look at, with how
-    often."""
+    """What one check looked at, and what it could not look at: numbers by what they count."""
 
     check: Check
     covered: Mapping[str, Count] = field(default_factory=dict)
@@ -135,8 +134,7 @@ def of_fills(
 
 
 def of_outputs(plain: Path, probed: Sequence[Path]) -> Examined:
-    """Whether the outputs of calls, and inputs that they write, are those of the run that fills no
-    memory."""
+    """Whether calls return, and leave in their inputs, what they do where no memory is filled."""
     known = [dict(_outputs(open_dump(path))) for path in (plain, *probed)]
     common = {key for key in known[0] if all(key in one and one[key][0] for one in known)}
     if not common:

@@ -170,8 +170,7 @@ class VerdictArgument:
 @printed("arg=name what count numel where")
 @dataclass(frozen=True)
 class Held:
-    """A tensor that holds NaN, or infinities that became NaN; `where` is empty if it was not
-    saved."""
+    """A tensor that holds NaN, or infinities that became NaN; `where` is empty if not saved."""
 
     name: str
     what: Literal["nan", "inf"]
@@ -350,12 +349,11 @@ class CrashVerdict(BaseVerdict):
 class NonFiniteVerdict(BaseVerdict):
     """Where the first NaN is from: `launch` is `None` if an input of the call holds it.
 
-    `held` are the tensors with NaN or
-    infinities. `cause` is what made the infinities that became NaN, `given` the inputs of the call
-    that held them, `effect` what turned infinities into NaN. `followed` traces one element
-    backwards, if values were saved; `passed_on` are later launches that wrote NaN. `absorbed`: no
-    result of the call has NaN, so they are no fault if the launch is right. `captured`: the values
-    are those of a CUDA graph, and only statistics can be recorded.
+    `held` are the tensors with NaN or infinities. `cause` is what made the infinities that became
+    NaN, `given` the inputs of the call that held them, `effect` what turned them into NaN.
+    `followed` traces one element backwards, if values were saved; `passed_on` are later launches
+    that wrote NaN. `absorbed`: no result of the call has NaN, so they are no fault if the launch is
+    right. `captured`: of the values in a CUDA graph only statistics can be recorded.
     """
 
     state: NonFiniteState

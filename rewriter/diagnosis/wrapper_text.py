@@ -207,8 +207,7 @@ class _Text:
         return reads_first(self.sources.get(launch.kernel, ""), position)
 
     def _writes(self, launch: Launch, argument: Argument) -> bool:
-        """Whether a launch gives the buffer of another launch's argument its value: one that
-        updates it needs one, too."""
+        """Whether a launch gives the buffer of an argument its value, and does not need one."""
         return any(
             arg.hazard in ("", "updated")
             and not (arg.role == "inout" and self._reads_first(launch, position))

@@ -53,8 +53,7 @@ class ControlState:
 
 
 def path_of(target: str) -> Path:
-    """The control file. `target` is its path, or the ID of a process with the path in its
-    environment."""
+    """The control file. `target` is its path, or the ID of a process whose environment has it."""
     if not _is_process(target):
         return Path(target).absolute()
     try:

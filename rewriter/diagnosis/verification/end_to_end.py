@@ -216,8 +216,7 @@ def _unwritten(marked: torch.Tensor) -> str:
 
 
 def _compared(run: RunDump, row: TensorRow, node: str, evaluator: Evaluator) -> Comparison | None:
-    """Compare a recorded tensor with a node, in whichever layout they agree; `None` if the node
-    cannot be computed."""
+    """Compare a recorded tensor with a node, in any layout; `None` if that cannot be computed."""
     with suppress(UncheckedError, RuntimeError):
         return compare_node(received.load(run, row), row, node, evaluator, viewed=True)
     return None

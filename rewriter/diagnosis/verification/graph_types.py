@@ -29,8 +29,7 @@ _SYMBOL = re.compile(r"Sym\(([A-Za-z]\w*)\)")
 
 @dataclass(frozen=True)
 class TensorType:
-    """What a graph says of a value. A dimension that depends on a size is `None`, if that size is
-    not known."""
+    """What a graph says of a value. A dimension is `None` if it depends on an unknown size."""
 
     dtype: torch.dtype
     shape: tuple[int | None, ...]

@@ -107,8 +107,7 @@ class CallResults:
         return ()
 
     def unwritten_inputs(self, node: FlowNode, launch: int) -> Iterator[tuple[str, torch.Tensor]]:
-        """The inputs of a launch that are buffers of the call, of which no launch wrote a part, and
-        where that is."""
+        """The buffers given to a launch of which no launch wrote a part, and where that is."""
         facts = self.run.launch_row(launch)
         for name, row in received.given(self.run.rows(node.step)).items():
             parts = self._parts.get(dataflow.buffer_of(facts, name), [])

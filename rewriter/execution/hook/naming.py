@@ -66,8 +66,7 @@ def write(
 def of_processes(
     processes: Mapping[int, Process], hashes: Mapping[str, str]
 ) -> dict[int, ProcessNames]:
-    """The facts about the processes of a program. `hashes` are those of its wrappers without
-    probes, by their keys."""
+    """The facts about processes. `hashes` are those of plain wrappers, by their keys."""
     read = _Reader()
     return {
         process.pid: names

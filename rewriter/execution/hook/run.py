@@ -242,8 +242,7 @@ def _located(ended: ExitStatus, dump: Path, place: Path) -> ExitStatus:
 
 
 def _left(place: Path, suffix: str) -> Iterator[tuple[int, str]]:
-    """What processes of the program left in files of this name, by their numbers, in the order in
-    which they ended."""
+    """What processes left in files of this name, by their numbers, in the order of their ends."""
     for file in sorted(place.glob(f"*{suffix}"), key=lambda file: file.stat().st_mtime_ns):
         yield int(file.stem), limits.read(file, limits.JSON_BYTES).decode("utf-8", "replace")
 

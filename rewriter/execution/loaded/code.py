@@ -131,8 +131,7 @@ def renamed(function: FunctionType) -> FunctionType:
 
 
 def handing_over(code: CodeType, called: Callable[..., Any]) -> CodeType:
-    """Code that can replace `code` in its function, and passes all arguments of the function to
-    `called`."""
+    """Code that can replace `code` in its function, and passes all arguments to `called`."""
     cells = "; ".join(f"{name} = None" for name in code.co_freevars) or "pass"
     uses = "; ".join(code.co_freevars) or "pass"
     text = (

@@ -46,8 +46,7 @@ def caller(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call
 
 
 def updating(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-    """The call of an in-place operator, on copies: it returns the copies that it wrote, then its
-    results."""
+    """The call of an in-place operator on copies: it returns those that it wrote, then results."""
     arguments, returns = operator._schema.arguments, operator._schema.returns
 
     def call(change: Callable[[Bounded], Any]) -> Any:

@@ -1,5 +1,4 @@
-"""How far each operation may be off, given how far its operands are: which rule is for which ATen
-operator."""
+"""How far each operation may be off, given how far its operands are: the rule of an operator."""
 
 from __future__ import annotations
 

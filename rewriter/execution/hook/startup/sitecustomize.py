@@ -54,8 +54,7 @@ _FAILURES = (ArithmeticError, AttributeError, ImportError, LookupError, MemoryEr
 
 
 class Waiting:
-    """An entry of `sys.meta_path` that finds a module as the others do, and acts once it is
-    imported."""
+    """An entry of `sys.meta_path` that finds modules as others do, and acts once they are there."""
 
     def __init__(self, acts: "dict[str, Callable[[ModuleType], None]]") -> None:
         self._acts = acts
@@ -205,8 +204,7 @@ class Hook:
         return answer
 
     def _connect(self, connection: "Any") -> None:
-        """Connect to the server of this user; start it where nobody listens, if the environment
-        says how."""
+        """Connect to the server of this user; where nobody listens, start it as asked."""
         import time
 
         end = time.monotonic() + _STARTS

@@ -77,7 +77,7 @@ def _plain(expression: str) -> str:
         return expression
 
 
-def _bound(text: str, schema: Any) -> Arguments:
+def bound(text: str, schema: Any) -> Arguments:
     """The arguments of a call, those that it leaves out included, in the schema's order."""
     call = call_of(text)
     known = schema.arguments
@@ -93,7 +93,7 @@ def check(
 ) -> list[Checked]:
     """Compare what a launch is given with the arguments of its node, of which `evaluator` knows the
     values. Raises `UncheckedError` if an argument cannot be told."""
-    wanted, given = (_bound(text, schema) for text in (node.call, values.text))
+    wanted, given = (bound(text, schema) for text in (node.call, values.text))
     call = _Call(node, values, evaluator, sizes)
     pairs = (_members(name, want, given.get(name, _MISSING)) for name, want in wanted.items())
     return [call.compared(pair) for pair in chain.from_iterable(pairs)]

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 from rewriter.diagnosis.verification.bounded import UncheckedError
+from rewriter.diagnosis.verification.calls import bound
 from rewriter.diagnosis.verification.evaluate import MEAN, THROUGH, operator_named
 from rewriter.diagnosis.verification.operators import operands
 from rewriter.diagnosis.verification.operators.operands import is_written
@@ -192,19 +193,12 @@ def _registered(path: str) -> Any:
 def written_by(call: str, schema: Any) -> Iterator[str]:
     """The arguments that a call writes, in the order of the schema; empty for what is no name."""
     try:
-        parsed = ast.parse(call, mode="eval").body
-    except (SyntaxError, RecursionError):
+        given = bound(call, schema)
+    except UncheckedError:
         yield ""
         return
-    assert isinstance(parsed, ast.Call)
-    by_name = {x.arg: x.value for x in parsed.keywords}
-    for place, argument in enumerate(schema.arguments):
-        if not is_written(argument):
-            continue
-        value = parsed.args[place] if place < len(parsed.args) else by_name.get(argument.name)
-        members = value.elts if isinstance(value, (ast.List, ast.Tuple)) else [value]
-        for member in members:
-            if member is not None and not (
-                isinstance(member, ast.Constant) and member.value is None
-            ):
+    for argument in filter(is_written, schema.arguments):
+        value = given[argument.name]
+        for member in value.elts if isinstance(value, (ast.List, ast.Tuple)) else [value]:
+            if not (isinstance(member, ast.Constant) and member.value in (None, ...)):
                 yield member.id if isinstance(member, ast.Name) else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from rewriter.core.errors import RewriterError
@@ -15,34 +16,21 @@ from rewriter.instrumentation.types import Selection
 class Block:
     """The probes of one `probing`, and the directory that they record to.
 
-    `calls` counts the finished calls, by the wrapper's path.
+    `calls` counts the finished calls, by the wrapper's path. `planned` has, for each wrapper that
+    was called, the parts of the selection that match none of its launches, or why no part does.
     """
 
     selection: Selection
     directory: Path
     echo: bool
     calls: Counter[str] = field(default_factory=Counter)
+    planned: list[tuple[str, ...] | RewriterError] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _notes: dict[str, None] = field(default_factory=dict)
-    # For the wrappers that were called: how many have a selected launch, the error for one that has
-    # none, and for each part of the selection, how many have no launch that it names.
-    _matched: int = 0
-    _refused: str = ""
-    _unmatched: Counter[str] = field(default_factory=Counter)
 
     def note(self, text: str) -> None:
         """Remember, once, something that the user needs to know."""
         self._notes[text] = None
-
-    def planned(self, unmatched: tuple[str, ...]) -> None:
-        """A wrapper got probes; `unmatched` are parts of the selection that match none of its
-        launches, while other parts do."""
-        self._matched += 1
-        self._unmatched.update(unmatched)
-
-    def refused(self, error: RewriterError) -> None:
-        """A wrapper has no launch that the selection matches."""
-        self._refused = f"{error.message}. {error.hint}"
 
     def count(self, path: str) -> None:
         """A call of the wrapper at `path` ended."""
@@ -53,9 +41,12 @@ class Block:
     def notes(self) -> tuple[str, ...]:
         """What the user needs to know by now."""
         notes = list(self._notes)
-        if self._refused and not self._matched:
-            notes.append(self._refused)
-        for part, times in self._unmatched.items():
-            if times == self._matched:
+        planned = list(self.planned)
+        unmatched = [one for one in planned if not isinstance(one, RewriterError)]
+        errors = [one for one in planned if isinstance(one, RewriterError)]
+        if errors and not unmatched:
+            notes.append(f"{errors[-1].message}. {errors[-1].hint}")
+        for part, times in Counter(chain.from_iterable(unmatched)).items():
+            if times == len(unmatched):
                 notes.append(f"{part} names nothing in the wrappers that were called")
         return tuple(notes)

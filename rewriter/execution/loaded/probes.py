@@ -128,9 +128,9 @@ def plan_of(wrapper: Wrapper, block: Block) -> Plan | None:
     except RewriterError as error:
         if error.slug not in _NOT_HERE:
             raise
-        block.refused(error)
+        block.planned.append(error)
         return None
-    block.planned(plan.unmatched)
+    block.planned.append(plan.unmatched)
     for skipped in plan.skipped:
         block.note(f"{wrapper.name} #{skipped.launch.index}: {skipped.reason}")
     return plan

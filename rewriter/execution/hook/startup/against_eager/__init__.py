@@ -10,6 +10,7 @@ It needs torch and the standard library only. `calls.py` is where a compiled fun
 from __future__ import annotations
 
 import functools
+import types
 from typing import Any
 
 
@@ -21,13 +22,17 @@ def begin(module: Any, calls: int) -> None:
     """
     context = module._TorchDynamoContext
     plain = context.__call__
+    watch: Any = None
 
     @functools.wraps(plain)
-    def first(of: Any, function: Any) -> Any:
-        from .calls import Calls
+    def watched(of: Any, function: Any) -> Any:
+        nonlocal watch
+        if watch is None:
+            from .calls import Calls
 
-        context.__call__ = plain
-        Calls(calls).begin(module)
-        return context.__call__(of, function)
+            watch = Calls(calls)
+        made = plain(of, function)
+        is_compiled = callable(of.callback) and isinstance(made, types.FunctionType)
+        return watch.watched(made, module) if is_compiled else made
 
-    context.__call__ = first
+    context.__call__ = watched

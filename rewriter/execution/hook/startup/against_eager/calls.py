@@ -170,20 +170,6 @@ class Calls:
         self._pending: list[Pending] = []
         atexit.register(self.flush)
 
-    def begin(self, module: Any) -> None:
-        """Wrap what `torch.compile` returns; the module is `torch._dynamo.eval_frame`."""
-        context = module._TorchDynamoContext
-        plain = context.__call__
-
-        @functools.wraps(plain)
-        def wrap(of: Any, function: Any) -> Any:
-            made = plain(of, function)
-            if callable(of.callback) and isinstance(made, types.FunctionType):
-                return self.watched(made, module)
-            return made
-
-        context.__call__ = wrap
-
     def watched(self, compiled: Any, module: Any) -> Any:
         """A compiled function whose first calls are compared."""
         here = self._here

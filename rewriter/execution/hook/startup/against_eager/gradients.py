@@ -23,7 +23,6 @@ class Backward:
 
     given: dict[str, torch.Tensor] = field(default_factory=dict)  # by output
     left: dict[str, torch.Tensor] = field(default_factory=dict)  # by input or parameter
-    reason: str = ""
     started: float = 0.0
     ended: float = 0.0
     _hooks: list[Any] = field(default_factory=list)

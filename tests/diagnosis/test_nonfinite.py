@@ -131,6 +131,8 @@ def test_a_nan_that_a_launch_made(tmp_path: Path) -> None:
         dumps.launch(2, "cpp_fused_neg_2", [{**made, "role": "in"}], [later]),
     ]
     (only,) = verdicts(tmp_path, found)
+    assert [one["launch"] for one in as_json(only)["passed_on"]] == [2]
+    assert as_json(only)["origin"] == only.origin == "made here"
     assert describe(only, next_command="rewriter run x.py").splitlines() == [
         "verdict: launch #1 cpp_fused_log_1 (line 101) makes the first NaN: 5 of 32 elements of "
         "buf1",

@@ -11,10 +11,8 @@ import pytest
 import torch
 
 import dumps
-from rewriter.core.documents import as_json
 from rewriter.diagnosis.nonfinite import examine
 from rewriter.diagnosis.verdict import NonFiniteVerdict
-from rewriter.diagnosis.verdict_text import describe
 from rewriter.dump.summary import summarise
 
 value, launch = dumps.value, dumps.launch
@@ -32,21 +30,6 @@ def judged(
         manifest = json.loads((dump / "manifest.json").read_text())
         (dump / "manifest.json").write_text(json.dumps({**manifest, "allow": allow}))
     return examine(dump, **more)
-
-
-def test_made_here_and_passed_on(tmp_path: Path) -> None:
-    made, later = value("buf0", "out", nan=5), value("buf1", "out", nan=32)
-    found = [
-        launch(0, "cpp_fused_log_0", [X], [made]),
-        launch(1, "cpp_fused_neg_1", [{**made, "role": "in"}], [later]),
-        launch(2, "cpp_fused_isnan_2", [{**later, "role": "in"}], [value("buf2", "out")]),
-    ]
-    (only,) = judged(tmp_path, found)
-    assert (only.state, only.origin) == ("made", "made here")
-    assert [one.launch for one in only.passed_on] == [1]
-    assert "  passed on by #1 cpp_fused_neg_1 (line 101)" in describe(only, next_command="")
-    entry = as_json(only)
-    assert (entry["origin"], entry["passed_on"][0]["launch"]) == ("made here", 1)
 
 
 def test_came_in(tmp_path: Path) -> None:

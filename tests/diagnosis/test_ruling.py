@@ -283,36 +283,32 @@ def test_where_outputs_are_wrong_what_could_not_be_checked_is_suspected() -> Non
 
 
 @pytest.mark.parametrize(
-    ("about", "verification", "others", "is_kept"),
+    ("kind", "about", "verification", "others", "is_kept"),
     [
-        ({}, AGREE, {"right": False}, False),
-        ({}, DIFFER, {"right": False}, True),
-        ({}, DIFFER, {"right": True}, False),
-        ({}, AGREE, {"right": False, "wrong": True}, True),
-        ({"others": (4,)}, AGREE, {"right": False}, True),  # a later launch reads it, too
+        ("stale", {}, AGREE, {"right": False}, False),
+        ("stale", {}, DIFFER, {"right": False}, True),
+        ("stale", {}, DIFFER, {"right": True}, False),
+        ("stale", {}, AGREE, {"right": False, "wrong": True}, True),
+        ("stale", {"others": (4,)}, AGREE, {"right": False}, True),  # a later launch reads it, too
         # Another launch wrote there, or the call returns it.
-        ({"lasting": True}, AGREE, {"right": False}, True),
-        ({"lasting": True}, AGREE, {"right": True}, False),
+        ("stale", {"lasting": True}, AGREE, {"right": False}, True),
+        ("stale", {"lasting": True}, AGREE, {"right": True}, False),
+        # A guard that an engine leaves unchecked.
+        ("inputs", {"by_guards": True}, AGREE, {"right": True}, False),
+        ("inputs", {"by_guards": True}, AGREE, {"right": False}, True),
+        ("inputs", {}, AGREE, {"right": True}, True),
     ],
 )
-def test_memory_that_is_taken_over_where_it_is_read_may_change_nothing(
-    about: dict[str, object], verification: Verification, others: dict[str, bool], is_kept: bool
+def test_what_may_change_nothing(
+    kind: FindingKind,
+    about: dict[str, object],
+    verification: Verification,
+    others: dict[str, bool],
+    is_kept: bool,
 ) -> None:
-    stale = Examined((finding("stale", 2, artifact="c.py", **about),))
-    found = without_effect(stale, verification, **others)
-    assert len(found.findings) == is_kept
-    assert any("changes nothing" in note for note in found.notes) is not is_kept
-
-
-@pytest.mark.parametrize(
-    ("by_guards", "right", "is_kept"),
-    [(True, True, False), (True, False, True), (False, True, True)],
-)
-def test_a_guard_that_an_engine_leaves_unchecked_may_change_nothing(
-    by_guards: bool, right: bool, is_kept: bool
-) -> None:
-    guard = Examined((finding("inputs", None, by_guards=by_guards),))
-    found = without_effect(guard, AGREE, right=right)
+    """Such as memory that is taken over where it is read."""
+    examined = Examined((finding(kind, 2, artifact="c.py", **about),))
+    found = without_effect(examined, verification, **others)
     assert len(found.findings) == is_kept
     assert any("changes nothing" in note for note in found.notes) is not is_kept
 

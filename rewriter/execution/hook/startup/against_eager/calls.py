@@ -23,7 +23,7 @@ import torch
 from . import record, values
 from .gradients import Backward
 from .record import NotComparedError
-from .state import Copies, Reached
+from .state import Copies, Reached, is_equal
 from .values import Problem, Rounded
 
 _TRIALS = (3, 12)  # runs with small errors, if values differ; more if that explains it not
@@ -233,10 +233,8 @@ class Calls:
             if not alone:
                 raise NotComparedError("other threads are in compiled functions")
             call.prepare()
-        except NotComparedError as error:
-            reason = str(error)
         except Exception as error:  # the program goes on, whatever was met
-            reason = record.in_short(error)
+            reason = record.reason(error)
         started = time.time()
         result = function.compiled(*call.arguments, **call.words)
         about |= {"started": started, "ended": time.time(), "thread": threading.get_ident()}
@@ -318,7 +316,7 @@ def _explained(
     trial: Callable[[int], dict[str, Any]],
 ) -> list[Problem]:
     """The values that differ by more than rounding explains."""
-    left = [name for name in names if not _is_equal(compiled[name], plain[name])]
+    left = [name for name in names if not is_equal(compiled[name], plain[name])]
     left = [name for name in left if values.unequal(compiled[name], plain[name])[1]]
     tried: list[dict[str, Any]] = []
     runs: dict[str, list[Any]] = {}
@@ -337,12 +335,6 @@ def _explained(
             return []
     wrong = {x: values.unequal(compiled[x], plain[x], runs[x])[0] for x in left}
     return [values.described(x, compiled[x], plain[x], wrong[x]) for x in left]
-
-
-def _is_equal(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one.detach(), other.detach())
-    return bool(one == other)
 
 
 def _rows(problems: list[Problem]) -> list[dict[str, str]]:

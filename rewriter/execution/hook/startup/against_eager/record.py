@@ -20,15 +20,18 @@ def in_short(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
+def reason(error: Exception) -> str:
+    """Why a call cannot be compared."""
+    return str(error) if isinstance(error, NotComparedError) else in_short(error)
+
+
 @contextlib.contextmanager
 def noted(about: dict[str, Any], part: str) -> Iterator[None]:
     """Compare in this block. What prevents it is written down; the program goes on."""
     try:
         yield
-    except NotComparedError as error:
-        write({**about, "part": part, "reason": str(error)})
     except Exception as error:
-        write({**about, "part": part, "reason": in_short(error)})
+        write({**about, "part": part, "reason": reason(error)})
 
 
 def write(row: dict[str, Any]) -> None:

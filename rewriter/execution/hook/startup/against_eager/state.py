@@ -14,6 +14,7 @@ from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -247,7 +248,7 @@ class Reached:
         generators = [(get, put, get()) for get, put in (*_generators(), *self.generators)]
 
         def draws() -> bool:
-            return not all(_is_equal(get(), state) for get, _, state in generators)
+            return not all(is_equal(get(), state) for get, _, state in generators)
 
         try:
             yield draws
@@ -409,12 +410,9 @@ def _is_filled(cell: Any) -> bool:
 
 def _is_same(one: Any, other: Any) -> bool:
     """Whether two copies of contents hold the same objects, in the same order."""
-    if len(one) != len(other):
-        return False
-    if isinstance(one, dict):
-        pairs = zip(one.items(), other.items(), strict=True)
-        return all(a is c and b is d for (a, b), (c, d) in pairs)
-    return all(a is b for a, b in zip(one, other, strict=True))
+    sides = (chain(*x.items()) if isinstance(x, dict) else x for x in (one, other))
+    first, second = (list(map(id, side)) for side in sides)
+    return first == second
 
 
 def _generators() -> Iterator[_Access]:
@@ -427,11 +425,11 @@ def _generators() -> Iterator[_Access]:
         yield numpy.get_state, numpy.set_state
 
 
-def _is_equal(one: Any, other: Any) -> bool:
+def is_equal(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor):
         return torch.equal(one, other)
     if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(_is_equal, one, other))
+        return len(one) == len(other) and all(map(is_equal, one, other))
     if isinstance(one, dict):
-        return _is_equal(list(one.values()), list(other.values()))
+        return is_equal(list(one.values()), list(other.values()))
     return bool((one == other).all()) if hasattr(one, "all") else bool(one == other)

@@ -17,7 +17,7 @@ from rewriter.diagnosis.evidence import finding_at, sources_of
 from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verdict import CrashVerdict
-from rewriter.dump.reading import Dump, RunDump, RunStep, label
+from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.execution.standard_error import complaint
 from rewriter.locate.vocabulary import kind_of
 
@@ -39,8 +39,7 @@ class OwnArray:
 
     @property
     def title(self) -> str:
-        assert self.step.launch is not None
-        return f"{label(self.step.launch, self.step.iteration)} {self.step.kernel}"
+        return f"{self.step} {self.step.kernel}"
 
 
 @dataclass(frozen=True)

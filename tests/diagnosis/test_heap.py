@@ -12,6 +12,7 @@ from rewriter.diagnosis import heap
 from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.heap import _ARRAY, OwnArray, Watched, is_suspicious, own_arrays
 from rewriter.diagnosis.ruling import Examined, rule
+from rewriter.dump.reading import RunStep
 
 COMPLAINT = "free(): invalid pointer"
 ARRAY = "make_unique<float []>(32L)"
@@ -64,10 +65,7 @@ def test_arrays_of_a_kernels_own(source: str, found: bool) -> None:
 
 
 def _run(name: str, number: int, sha256: str, kernels: list[str], pid: int = 1) -> Any:
-    steps = [
-        SimpleNamespace(launch=i, iteration=0, kernel=kernel, position=i)
-        for i, kernel in enumerate(kernels)
-    ]
+    steps = [RunStep(i, i, 0, kernel, 0, 0) for i, kernel in enumerate(kernels)]
     return SimpleNamespace(
         name=name, number=number, rank=0, sha256=sha256, facts=SimpleNamespace(pid=pid),
         piece_words="", steps=steps, artifact=f"{sha256}.py",

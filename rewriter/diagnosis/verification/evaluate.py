@@ -80,13 +80,7 @@ class Evaluator:
         into = self._places(view, shape)
         if into.numel() != kind.numel or len(set(into.tolist())) != kind.numel:
             return None
-
-        def put(tensor: torch.Tensor) -> torch.Tensor:
-            flat = torch.empty(tensor.numel(), dtype=tensor.dtype)
-            flat[into] = tensor.reshape(-1)
-            return flat.reshape(shape)
-
-        return value.moved(put)
+        return value.moved(lambda part: _put(torch.empty(shape, dtype=part.dtype), part, into))
 
     def _places(self, view: str, shape: tuple[int, ...]) -> torch.Tensor:
         """The elements of its base, of this shape, that a view has, in the order of the view."""
@@ -175,21 +169,16 @@ class Evaluator:
             return attempt(operator, lambda: drawn(on_gpu=self._is_on_gpu(node)))
         return run(operator, args, kwargs, None if kind is None else kind.dtype)
 
-    def _written_through(self, base: str, value: str, view: str) -> Bounded:
-        """The value of `base` once its elements that `view` has are those of `value`."""
-        whole, part = self._values[base], self._values[value]
+    def _written_through(self, base: str, new: str, view: str) -> Bounded:
+        """The value of `base` once its elements that `view` has are those of `new`."""
+        whole, part = self._values[base], self._values[new]
         into = self._places(view, tuple(whole.value.shape))
-
-        def put(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-            flat = old.reshape(-1).clone()
-            flat[into] = new.to(flat.dtype).reshape(-1)
-            return flat.reshape(old.shape)
-
         is_exact = whole.error is None and part.error is None
-        error = None if is_exact else put(whole.bound(), part.bound())
+        error = None if is_exact else _put(whole.bound(), part.bound(), into)
         terms, steps = max(whole.terms, part.terms), max(whole.steps, part.steps)
         through = whole.through | part.through
-        return Bounded(put(whole.value, part.value), error, whole.dtype, terms, steps, through)
+        value = _put(whole.value, part.value, into)
+        return Bounded(value, error, whole.dtype, terms, steps, through)
 
     def _mean(self, node: FxNode) -> Any:
         (total,) = node.reads
@@ -219,6 +208,13 @@ class Evaluator:
             return device != "cpu"
         seeds = (x.call for x in self._graph.nodes.values() if x.operator == "inductor_seeds")
         return not any("'cpu'" in call for call in seeds)
+
+
+def _put(whole: torch.Tensor, part: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """A tensor with other elements at these places."""
+    flat = whole.reshape(-1).clone()
+    flat[places] = part.to(flat.dtype).reshape(-1)
+    return flat.reshape(whole.shape)
 
 
 def run(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: Any) -> Any:

@@ -167,10 +167,9 @@ def rounded(differences: Sequence[Difference], first: Path, second: Path) -> tup
 
 
 def _is_rounded(again: _Again) -> bool:
-    known = [_compare(again.pair, *rows) for rows in again.rows]
-    return any(one is not None and one.computed for one in known) and all(
-        one is not None and one.is_rounded and not one.filled for one in known
-    )
+    known = [one for _, one in again.compared()]
+    are_rounded = all(one.is_rounded and not one.filled for one in known)
+    return len(known) == len(again.rows) and are_rounded and any(one.computed for one in known)
 
 
 def unsteady(varying: Sequence[Difference], first: Path, second: Path) -> UnwrittenRead | None:
@@ -195,6 +194,12 @@ class _Again(NamedTuple):
     difference: Difference
     pair: Pair
     rows: list[tuple[TensorRow, TensorRow]]
+
+    def compared(self) -> Iterator[tuple[TensorRow, _Compared]]:
+        """The rows that were saved in both runs, each with how the values differ."""
+        for row, other in self.rows:
+            if (found := _compare(self.pair, row, other)) is not None:
+                yield row, found
 
 
 def _again(differences: Sequence[Difference], first: Path, second: Path) -> Iterator[_Again]:
@@ -255,14 +260,12 @@ def judge(
 def _left(again: _Again, returned: set[str]) -> Iterator[LeftUnwritten]:
     """What is unwritten of the results of a launch that are `returned`, and no later launch writes:
     by this launch, or by one before that it updates in place."""
-    given = [_compare(again.pair, *rows) for rows in again.rows if rows[0].phase == "before"]
+    known = list(again.compared())
+    given = (one for row, one in known if row.phase == "before" and one.computed)
     # What another launch computed from a filling may hold it, too: a copy of a running sum does.
-    passed = {x for one in given if one is not None and one.computed for x in one.filled}
-    for row, other in again.rows:
-        if not row.is_result or row.arg not in returned:
-            continue
-        compared = _compare(again.pair, row, other)
-        if compared is None or compared.left is None:
+    passed = {x for one in given for x in one.filled}
+    for row, compared in known:
+        if not row.is_result or row.arg not in returned or compared.left is None:
             continue
         filling, first = compared.left
         if filling not in passed:
@@ -343,17 +346,13 @@ def _judged(again: _Again) -> UnwrittenRead | None:
     own: dict[str, tuple[Filling, int]] = {}  # results that it may have read back
     count = numel = 0
     element = ""
-    for row, other in again.rows:
-        if not (row.phase == "before" or row.is_result):
-            continue
-        if (compared := _compare(again.pair, row, other)) is None:
-            continue
+    for row, compared in again.compared():
         if row.phase == "before":
             if compared.computed:
                 return None  # it passes on what another launch computed
             for filling, elements in compared.filled.items():
                 given[row.arg] = (filling, elements)
-        else:
+        elif row.is_result:
             count += compared.computed
             numel += max(row.size, compared.computed)
             element = element or compared.element

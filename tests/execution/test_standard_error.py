@@ -24,64 +24,57 @@ RERAISED = f"{HEAD}{FRAME}{LIBRARY % '_utils'}{CAUGHT}Original {HEAD}"
 WRAPPER = f'  File "/c/xy/c{51 * "a"}.py", line 33, in call\n'
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("", ""),
-        ("ValueError: only said\n", ""),
-        (HEAD + FRAME, ""),
-        ("step 1\n" + HEAD + FRAME + "ValueError: no\nmore\n", f"ValueError: no{AT}"),
-        (
-            HEAD + FRAME + "KeyError: 1\n\nDuring …\n\n" + HEAD + FRAME + "ValueError\n",
-            f"ValueError{AT}",
-        ),
-        ("\x1b[35m" + HEAD + FRAME + "\x1b[1;35mValueError\x1b[0m: no\n", f"ValueError: no{AT}"),
-        (
-            f"[rank1]: {HEAD}[rank1]:   File …\nother\n[rank1]: ValueError: no\n"
-            + f"{HEAD}{FRAME}torch.distributed.ChildFailedError: \n",
-            "ValueError: no",
-        ),
-        (
-            HEAD + FRAME + LIBRARY % "nn" + WRAPPER + LIBRARY % "_ops" + "ValueError: no\n",
-            "ValueError: no at model.py:3, in compiled code, caaaaaaaaaaaaa, line 33",
-        ),
-        (
-            HEAD + FRAME + LIBRARY % "_inductor/compile_fx" + "E: CppCompileError: C++ compile "
-            "error\n\nCommand:\ng++\n\nOutput:\na.cpp:3:9: error: no 'x' here\na.cpp:4: error: y\n",
-            "E: CppCompileError: C++ compile error: no 'x' here while compiling what is "
-            "called at model.py:3",
-        ),
-        (HEAD + LIBRARY % "run" + "ValueError: no\n", "ValueError: no"),
-        (
-            HEAD + FRAME + LIBRARY % "_dynamo/exc" + "torch.TorchRuntimeError: no\n  Explanation: "
-            f"linear(x): got RuntimeError('no [8, 17]')\n\n{USER_CODE}\nSet TORCH_LOGS\n",
-            "torch.TorchRuntimeError: no: RuntimeError('no [8, 17]') while compiling net.py:8 in "
-            "forward",
-        ),
-        (
-            '  File "/a/b.py", line 2\n    f(\n     ^\nSyntaxError: no\n',
-            "SyntaxError: no at b.py:2",
-        ),
-        (
-            HEAD + FRAME + "torch.AcceleratorError: CUDA error: an illegal memory access\n",
-            "torch.AcceleratorError: CUDA error: an illegal memory access (noticed at model.py:3)",
-        ),
-        (
-            HEAD + FRAME + "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_SUPPORTED\n",
-            f"RuntimeError: CUDA error: CUBLAS_STATUS_NOT_SUPPORTED{AT}",
-        ),
-        (
-            f"{RERAISED}{LIBRARY % 'fetch'}  File \"/a/rows.py\", line 8, in get\nKeyError: 'x'\n",
-            "KeyError: 'x' at rows.py:8 in get, outside of compiled code",
-        ),
-        (f"{RERAISED}{LIBRARY % 'collate'}RuntimeError: no\n", f"RuntimeError: no{AT}"),
-    ],
-    ids=[
-        *("nothing", "no traceback", "cut", "plain", "chained", "coloured", "torchrun"),
-        *("compiled", "compiling", "library", "traced", "not read", "late", "at once"),
-        *("of a worker", "of a worker's library"),
-    ],
-)
+BEGUN = HEAD + FRAME
+ENDS = {
+    "nothing": ("", ""),
+    "no traceback": ("ValueError: only said\n", ""),
+    "cut": (BEGUN, ""),
+    "plain": (f"step 1\n{BEGUN}ValueError: no\nmore\n", f"ValueError: no{AT}"),
+    "chained": (f"{BEGUN}KeyError: 1\n\nDuring …\n\n{BEGUN}ValueError\n", f"ValueError{AT}"),
+    "coloured": (f"\x1b[35m{BEGUN}\x1b[1;35mValueError\x1b[0m: no\n", f"ValueError: no{AT}"),
+    "torchrun": (
+        f"[rank1]: {HEAD}[rank1]:   File …\nother\n[rank1]: ValueError: no\n"
+        f"{BEGUN}torch.distributed.ChildFailedError: \n", "ValueError: no",
+    ),
+    "compiled": (
+        BEGUN + LIBRARY % "nn" + WRAPPER + LIBRARY % "_ops" + "ValueError: no\n",
+        "ValueError: no at model.py:3, in compiled code, caaaaaaaaaaaaa, line 33",
+    ),
+    "compiling": (
+        BEGUN + LIBRARY % "_inductor/compile_fx" + "E: CppCompileError: C++ compile "
+        "error\n\nCommand:\ng++\n\nOutput:\na.cpp:3:9: error: no 'x' here\na.cpp:4: error: y\n",
+        "E: CppCompileError: C++ compile error: no 'x' here while compiling what is "
+        "called at model.py:3",
+    ),
+    "library": (HEAD + LIBRARY % "run" + "ValueError: no\n", "ValueError: no"),
+    "traced": (
+        BEGUN + LIBRARY % "_dynamo/exc" + "torch.TorchRuntimeError: no\n  Explanation: "
+        f"linear(x): got RuntimeError('no [8, 17]')\n\n{USER_CODE}\nSet TORCH_LOGS\n",
+        "torch.TorchRuntimeError: no: RuntimeError('no [8, 17]') while compiling net.py:8 in "
+        "forward",
+    ),
+    "not read": (
+        '  File "/a/b.py", line 2\n    f(\n     ^\nSyntaxError: no\n', "SyntaxError: no at b.py:2",
+    ),
+    "late": (
+        f"{BEGUN}torch.AcceleratorError: CUDA error: an illegal memory access\n",
+        "torch.AcceleratorError: CUDA error: an illegal memory access (noticed at model.py:3)",
+    ),
+    "at once": (
+        f"{BEGUN}RuntimeError: CUDA error: CUBLAS_STATUS_NOT_SUPPORTED\n",
+        f"RuntimeError: CUDA error: CUBLAS_STATUS_NOT_SUPPORTED{AT}",
+    ),
+    "of a worker": (
+        f"{RERAISED}{LIBRARY % 'fetch'}  File \"/a/rows.py\", line 8, in get\nKeyError: 'x'\n",
+        "KeyError: 'x' at rows.py:8 in get, outside of compiled code",
+    ),
+    "of a worker's library": (
+        f"{RERAISED}{LIBRARY % 'collate'}RuntimeError: no\n", f"RuntimeError: no{AT}",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "found"), ENDS.values(), ids=ENDS)
 def test_the_exception_that_ended_it(text: str, found: str) -> None:
     assert said(text) == found
 

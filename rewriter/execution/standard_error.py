@@ -9,7 +9,6 @@ import contextlib
 import os
 import pty
 import re
-import select
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ from rewriter.core.labels import short
 from rewriter.core.libraries import is_of_library
 
 _PIECE = 1 << 16  # bytes, also of the end that is kept
-_LAST = 0.2  # seconds to wait for child processes of the program that still have it open
+_LAST = 0.2  # seconds to wait for child processes that have it open; they may write later
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _RANK = re.compile(r"^\[[\w ]*?\d+\]:\s?")  # how torchrun begins the lines of its workers
 # Of glibc, tcmalloc and jemalloc.
@@ -207,7 +206,6 @@ class StandardError:
         self._kept = b""
         is_terminal = shown and os.isatty(2)
         self._reads, self.descriptor = pty.openpty() if is_terminal else os.pipe()
-        self._woken, self._wakes = os.pipe()
         self._thread = threading.Thread(target=self._run, name="standard error", daemon=True)
         if is_terminal:
             self._dress()
@@ -230,17 +228,13 @@ class StandardError:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """Pass on output until the process, which is started in this context, is over."""
+        """Pass on output. The process is started in this context, at whose end it is over."""
         self._thread.start()
         try:
             yield
         finally:
             os.close(self.descriptor)
             self._thread.join(_LAST)
-            os.write(self._wakes, b".")
-            self._thread.join()
-            for descriptor in (self._reads, self._woken, self._wakes):
-                os.close(descriptor)
 
     def _dress(self) -> None:
         """Give the terminal the size of ours, and let it pass output unchanged."""
@@ -255,23 +249,13 @@ class StandardError:
         termios.tcsetattr(self.descriptor, termios.TCSANOW, modes)
 
     def _run(self) -> None:
-        poll = select.poll()
-        poll.register(self._reads, select.POLLIN)
-        poll.register(self._woken, select.POLLIN)
-        while True:
-            ready = dict(poll.poll())
-            if self._reads not in ready:
-                return
-            try:
-                piece = os.read(self._reads, _PIECE)
-            except OSError:  # no process has the terminal open any more
-                return
-            if not piece:
-                return
-            self._kept = (self._kept + piece)[-_PIECE:]
-            if self._shown:
-                with contextlib.suppress(OSError):  # ours is closed
-                    _write(2, piece)
+        """Until no process has it open any more, which a terminal says by an error."""
+        with open(self._reads, "rb", buffering=0) as file, contextlib.suppress(OSError):
+            while piece := file.read(_PIECE):
+                self._kept = (self._kept + piece)[-_PIECE:]
+                if self._shown:
+                    with contextlib.suppress(OSError):  # ours is closed
+                        _write(2, piece)
 
 
 def _write(descriptor: int, data: bytes) -> None:

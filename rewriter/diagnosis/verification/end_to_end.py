@@ -74,7 +74,7 @@ def check_outputs(
     """Check what each call of a dump returned. `checks` are the results of checking the launches,
     `given` the graphs of wrappers for which the dump has none."""
     runs = open_dump(dump).runs
-    return tuple(threads.for_each(runs, lambda run: _check(run, checks, given)))
+    return tuple(threads.for_each(runs, lambda run: [_check(run, checks, given)]))
 
 
 def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | None) -> CallCheck:

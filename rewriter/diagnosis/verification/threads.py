@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import torch
@@ -18,23 +18,21 @@ Result = TypeVar("Result")
 
 
 def for_each(
-    runs: Sequence[RunDump],
-    work: Callable[[RunDump], Result],
-    large: Callable[[RunDump], Result] | None = None,
+    runs: Sequence[RunDump], work: Callable[[RunDump], Iterable[Result]]
 ) -> Iterator[Result]:
-    """The result of `work` for each call, in order. Results are pickled.
+    """The results of `work` for each call, in order. They are pickled.
 
     Calls whose values are all small are shared by one process per core, each with one thread: the
     threads of an operation wait for each other in busy loops, so with two threads thousands of
     small operations take several times as long where other processes need the processors, too.
-    The other calls are evaluated here, with all threads, by `large` if it is given.
+    The other calls are evaluated here, with all threads, as their results are asked for.
     """
 
-    def alone(run: RunDump) -> Result:
+    def alone(run: RunDump) -> list[Result]:
         before = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            return work(run)
+            return list(work(run))
         finally:
             torch.set_num_threads(before)
 
@@ -43,4 +41,4 @@ def for_each(
     small = [run for run in runs if id(run) not in is_large]
     shared = parallel.each(alone, small, [_SIZE] * len(small))
     for run in runs:
-        yield (large or work)(run) if id(run) in is_large else next(shared)
+        yield from work(run) if id(run) in is_large else next(shared)

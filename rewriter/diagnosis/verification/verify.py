@@ -69,23 +69,14 @@ def verify(
     checks: list[LaunchCheck] = []
     total = sum(step.launch is not None for run in opened.runs for step in run.steps)
 
-    def report() -> None:
-        if progress is not None:
-            progress(len(checks), total)
-
-    def elsewhere(run: RunDump) -> list[LaunchCheck]:
-        return list(_Call(run, graphs, references).checks())
-
-    def here(run: RunDump) -> list[LaunchCheck]:
-        for check in _Call(run, graphs, references).checks():
-            checks.append(check)
-            report()
-        return []
+    def checks_of(run: RunDump) -> Iterator[LaunchCheck]:
+        return _Call(run, graphs, references).checks()
 
     try:
-        for found in threads.for_each(opened.runs, elsewhere, here):
-            checks += found
-            report()
+        for check in threads.for_each(opened.runs, checks_of):
+            checks.append(check)
+            if progress is not None:
+                progress(len(checks), total)
     except KeyboardInterrupt:
         wrong = Verification(tuple(checks)).finding
         known = "none of them wrong" if wrong is None else f"{wrong} {wrong.wrong}"

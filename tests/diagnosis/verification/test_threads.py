@@ -26,8 +26,8 @@ def three_threads() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _threads(run: RunDump) -> tuple[str, int, int]:
-    return run.name, torch.get_num_threads(), os.getpid()
+def _threads(run: RunDump) -> Iterator[tuple[str, int, int]]:
+    yield str(run.path), torch.get_num_threads(), os.getpid()
 
 
 @pytest.mark.usefixtures("three_threads")
@@ -39,7 +39,7 @@ def test_one_thread_is_enough_for_small_values(
 ) -> None:
     rows = [row(0, "after", "buf0", shape=[]), row(1, "after", "buf1", shape=shape)]
     runs = open_dump(write_dump(tmp_path, rows)).runs
-    assert list(threads.for_each(runs, _threads)) == [(runs[0].name, enough, os.getpid())]
+    assert list(threads.for_each(runs, _threads)) == [(str(runs[0].path), enough, os.getpid())]
 
 
 @pytest.mark.usefixtures("three_threads")
@@ -52,9 +52,10 @@ def test_calls_of_small_values_are_shared_and_the_others_are_not(
     for number, shape in enumerate([[1], [1024, 1025], [2], [3], [4]]):
         folder = tmp_path / str(number)
         runs += open_dump(write_dump(folder, [row(0, "after", "buf0", shape=shape)])).runs
-    found = list(threads.for_each(runs, _threads, lambda run: ("large", 0, os.getpid())))
-    assert [name for name, _, _ in found] == [x.name if x is not runs[1] else "large" for x in runs]
-    assert [many for _, many, _ in found] == [1, 0, 1, 1, 1]
-    processes = {process for name, _, process in found if name != "large"}
+    found = list(threads.for_each(runs, _threads))
+    assert [path for path, _, _ in found] == [str(run.path) for run in runs]
+    assert [many for _, many, _ in found] == [1, 3, 1, 1, 1]
+    assert found[1][2] == os.getpid()
+    processes = {process for _, _, process in (found[0], *found[2:])}
     assert len(processes) == 2
     assert os.getpid() not in processes

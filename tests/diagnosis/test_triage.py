@@ -397,56 +397,53 @@ def test_a_rank_that_is_behind_is_named_with_the_one_that_waits(tmp_path: Path) 
     assert found[0].what.startswith(f"{verdicts[0].behind}: stopped at the time limit of 9 s ")
 
 
+IDS = dumps.value("ids", dtype="int64", min=0, max=54)
+TABLE = dumps.value("w", shape=[50, 64])
+CHECKED = replace(ABORTED, check="index out of bounds: 0 <= tmp2 < 50L")
+
+
 def test_the_index_that_a_kernel_refused(tmp_path: Path) -> None:
     """By the bound of its check, and not if no check is known to have failed."""
-    ids = {**dumps.value("ids", min=0, max=54), "dtype": "int64"}
-    table = {**dumps.value("w"), "shape": [50, 64]}
-    row = dumps.launch(0, "cpp_fused_embedding_0", [ids, table], when="before", after=[])
-    dump = dumps.write(tmp_path, [row], inputs=[ids, table])
+    row = dumps.launch(0, "cpp_fused_embedding_0", [IDS, TABLE], when="before", after=[])
+    dump = dumps.write(tmp_path, [row], inputs=[IDS, TABLE])
     names.write(dump, {"": names.Names(inputs={"w": names.Input("embed.weight", "")})})
-    checked = replace(ABORTED, check="index out of bounds: 0 <= tmp2 < 50L")
-    (verdict,) = examine(dump, checked)
+    (verdict,) = examine(dump, CHECKED)
     assert verdict.headline == (
         "index out of bounds in launch #0 cpp_fused_embedding_0 (line 100): ids holds 54, "
         "embed.weight has 50 rows"
     )
     assert verdict.notes == ()
     assert verdict.wants[0] == "--launches 0 --probe print,save --args all"
-    raised = ExitStatus(1, message="RuntimeError: …", scope="compiled", check=checked.check)
+    raised = ExitStatus(1, message="RuntimeError: …", scope="compiled", check=CHECKED.check)
     (of_exception,) = examine(dump, raised)
     assert of_exception.headline == verdict.headline
     (verdict,) = examine(dump, ABORTED)
     assert verdict.headline.endswith("signal SIGABRT")
-    dumps.write(dump, [row], inputs=[ids, table], run=1)
-    (verdict,) = examine(dump, checked)
+    dumps.write(dump, [row], inputs=[IDS, TABLE], run=1)
+    (verdict,) = examine(dump, CHECKED)
     assert verdict.wants[0].endswith(" --args all --calls 1")  # the second call, counted from 0
-    within = replace(checked, check="index out of bounds: 0 <= tmp2 < 60L")
+    within = replace(CHECKED, check="index out of bounds: 0 <= tmp2 < 60L")
     assert "index" not in examine(dump, within)[0].headline.partition("launch")[0]
 
 
 def test_the_seed_of_a_dropout_is_no_index(tmp_path: Path) -> None:
-    seed = {**dumps.value("buf0", "out", min=-(2**62), max=-(2**62)), "dtype": "int64"}
-    ids = {**dumps.value("ids", min=0, max=54), "dtype": "int64"}
-    table = {**dumps.value("w"), "shape": [50, 64]}
-    read = [{**seed, "role": "in"}, ids, table]
+    seed = dumps.value("buf0", "out", dtype="int64", min=-(2**62), max=-(2**62))
+    read = [{**seed, "role": "in"}, IDS, TABLE]
     found = [
         dumps.launch(0, "aten.randint.low_out", [], [seed]),
         dumps.launch(1, "cpp_fused_embedding_dropout_0", read, when="before", after=[]),
     ]
-    dump = dumps.write(tmp_path, found, inputs=[ids, table])
-    checked = replace(ABORTED, check="index out of bounds: 0 <= tmp2 < 50L")
-    assert [one.index for one in examine(dump, checked)] == ["ids holds 54, w has 50 rows"]
+    dump = dumps.write(tmp_path, found, inputs=[IDS, TABLE])
+    assert [one.index for one in examine(dump, CHECKED)] == ["ids holds 54, w has 50 rows"]
     (verdict,) = examine(dump, ABORTED)
     assert not any("buf0 holds" in note for note in verdict.notes)
 
 
 @pytest.mark.parametrize("operator", ["embedding", "index"])
 def test_a_negative_index_is_only_refused_in_an_embedding(operator: str, tmp_path: Path) -> None:
-    ids = {**dumps.value("ids", min=-1, max=49), "dtype": "int64"}
-    table = {**dumps.value("w"), "shape": [50, 64]}
-    row = dumps.launch(0, f"cpp_fused_{operator}_0", [ids, table], when="before", after=[])
-    checked = replace(ABORTED, check="index out of bounds: 0 <= tmp2 < 50L")
-    (verdict,) = examine(dumps.write(tmp_path, [row], inputs=[ids, table]), checked)
+    given = [{**IDS, "min": -1, "max": 49}, TABLE]
+    row = dumps.launch(0, f"cpp_fused_{operator}_0", given, when="before", after=[])
+    (verdict,) = examine(dumps.write(tmp_path, [row], inputs=given), CHECKED)
     assert verdict.index == ("ids holds -1, w has 50 rows" if operator == "embedding" else "")
 
 

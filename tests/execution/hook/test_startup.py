@@ -9,10 +9,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
+from socketserver import StreamRequestHandler, UnixStreamServer
 from typing import Any
 
 import pytest
@@ -21,40 +19,10 @@ from loading import search_path, write_torch
 from rewriter.execution.hook import STARTUP
 from rewriter.execution.hook.startup import sitecustomize
 
+Done = subprocess.CompletedProcess[str]
 WRAPPER = "from_torch = 'AsyncCompile'\nx = 1\n"
+OTHER = {"text": "x = 2\n", "lines": [1, 2, 3]}
 MODULES = "import sys; print(*sorted(sys.modules))"
-
-
-@dataclass
-class Asked:
-    """A server that gives each question the same answer."""
-
-    answer: bytes
-    questions: list[tuple[dict[str, Any], str]] = field(default_factory=list)
-
-    @contextmanager
-    def listening(self, path: Path) -> Iterator[None]:
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(path))
-            listener.listen()
-            thread = threading.Thread(target=self._serve, args=(listener,))
-            thread.start()
-            try:
-                yield
-            finally:
-                listener.shutdown(socket.SHUT_RDWR)
-                thread.join()
-
-    def _serve(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with connection, connection.makefile("rwb") as stream:
-                question = json.loads(stream.readline())
-                self.questions.append((question, stream.read().decode()))
-                stream.write(self.answer)
 
 
 @pytest.fixture
@@ -65,19 +33,42 @@ def folder(tmp_path: Path) -> Path:
 
 
 def python(
-    folder: Path, code: str, *arguments: object, path: str = "", **variables: object
-) -> subprocess.CompletedProcess[str]:
-    """Run code in a new Python with the start-up module, in a folder."""
+    folder: Path, code: str, *arguments: str, path: str = "", variable: str = "REWRITER_HOOK"
+) -> Done:
+    """Run code in a new Python with the start-up module, in a folder, which asks the server whose
+    socket is there."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("REWRITER_")}
-    environment |= {"PYTHONPATH": path or search_path(folder)}
+    environment |= {"PYTHONPATH": path or search_path(folder), variable: str(folder / "socket")}
     return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        env=environment | {name: str(value) for name, value in variables.items()},
+        [sys.executable, "-c", code, *arguments],
+        env=environment,
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def answered(
+    folder: Path, answer: dict[str, Any] | str, code: str, *arguments: str, path: str = ""
+) -> tuple[Done, list[tuple[dict[str, Any], str]]]:
+    """Run code where a server gives each question the same answer; with the questions."""
+    text = answer if isinstance(answer, str) else json.dumps(answer)
+    questions = []
+
+    class Answer(StreamRequestHandler):
+        def handle(self) -> None:
+            questions.append((json.loads(self.rfile.readline()), self.rfile.read().decode()))
+            self.wfile.write(text.encode())
+
+    with UnixStreamServer(str(folder / "socket"), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            return python(folder, code, *arguments, path=path), questions
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 LOAD = """
@@ -92,7 +83,7 @@ for path in sys.argv[1:]:
 def test_it_hands_over_to_the_module_that_it_displaces(folder: Path) -> None:
     (folder / "sitecustomize.py").write_text("print('other')\n")
     code = "import sys, sitecustomize; print(sitecustomize.__file__, *sys.path, sep='\\n')"
-    done = python(folder, code, REWRITER_HOOK=folder / "socket")
+    done = python(folder, code)
     first, file, *places = done.stdout.splitlines()
     assert (first, file) == ("other", str(folder / "sitecustomize.py"))
     assert str(folder) in places
@@ -102,14 +93,15 @@ def test_it_hands_over_to_the_module_that_it_displaces(folder: Path) -> None:
 
 @pytest.mark.parametrize("variable", ["REWRITER_HOOK", "REWRITER_NOTHING"])
 def test_a_program_without_torch_has_the_same_modules(variable: str, folder: Path) -> None:
-    plain = python(folder, MODULES, path=str(folder))
-    hooked = python(folder, MODULES, **{variable: folder / "socket"})
+    plain = python(folder, MODULES, path=str(folder), variable="REWRITER_NOTHING")
+    hooked = python(folder, MODULES, variable=variable)
     assert hooked.stdout == plain.stdout
     assert hooked.stderr == plain.stderr == ""
 
 
 def test_without_a_variable_nothing_is_changed(folder: Path) -> None:
-    done = python(folder, LOAD + "print(*map(type, sys.meta_path))", "wrapper.py")
+    code = LOAD + "print(*map(type, sys.meta_path))"
+    done = python(folder, code, "wrapper.py", variable="REWRITER_NOTHING")
     first, finders = done.stdout.splitlines()
     assert first == "1"
     assert "Waiting" not in finders
@@ -118,18 +110,16 @@ def test_without_a_variable_nothing_is_changed(folder: Path) -> None:
 def test_what_a_wrapper_is_compiled_from(folder: Path) -> None:
     """The text with probes, of a wrapper alone; the file stays as it is."""
     answer = {"text": "p = 0\n" + WRAPPER.replace("1", "2"), "lines": [1, 1, 2, 3]}
-    server = Asked(json.dumps(answer).encode())
     (folder / "model.bin").touch()
     (folder / "notes.txt").touch()
     code = f"open('model.bin').close(); open('notes.txt').close()\n{LOAD}"
     # What a process has written is known, too, if it is killed then.
     code += "\nopen('artifact', 'w').close(); sys.stdout.flush()"
     code += "\nimport os; os.kill(os.getpid(), 9)"
-    with server.listening(folder / "socket"):
-        done = python(folder, code, "kernel.py", "wrapper.py", REWRITER_HOOK=folder / "socket")
+    done, questions = answered(folder, answer, code, "kernel.py", "wrapper.py")
     assert done.stdout.split() == ["None", "2"], done.stderr
     assert done.stderr == ""
-    ((question, text),) = server.questions
+    ((question, text),) = questions
     assert text == WRAPPER == (folder / "wrapper.py").read_text()
     assert question["path"] == "wrapper.py"
     assert question["process"] == ""
@@ -144,28 +134,23 @@ def test_a_process_that_was_forked_notes_what_it_reads_again(folder: Path) -> No
     (folder / "model.bin").touch()
     code = f"open('model.bin').close()\n{LOAD}\nimport os\nchild = os.fork()\n"
     code += "open('model.bin').close()\nif child: os.waitpid(child, 0)"
-    with Asked(b"{}").listening(folder / "socket"):
-        done = python(folder, code, "wrapper.py", REWRITER_HOOK=folder / "socket")
+    done, _ = answered(folder, {}, code, "wrapper.py")
     assert done.stderr == ""
     noted = [file.read_text().split("\0") for file in folder.glob("files-*.txt")]
     assert [names.count(str(folder / "model.bin")) for names in noted] == [1, 1]
 
 
 def test_a_wrapper_that_is_to_have_no_probes(folder: Path) -> None:
-    server = Asked(b"{}")
-    with server.listening(folder / "socket"):
-        done = python(folder, LOAD, "wrapper.py", "wrapper.py", REWRITER_HOOK=folder / "socket")
+    done, questions = answered(folder, {}, LOAD, "wrapper.py", "wrapper.py")
     assert (done.stdout.split(), done.stderr) == (["1", "1"], "")
-    assert len(server.questions) == 2
+    assert len(questions) == 2
 
 
 def test_cpp_with_probes_is_built_elsewhere(folder: Path) -> None:
     """While that wrapper is executed, and no longer."""
     text = "from torch._inductor import codecache\nx = codecache.cache_dir()\n"
-    server = Asked(json.dumps({"text": text, "lines": [1, 2, 3], "build": "ours"}).encode())
-    code = LOAD + "print(codecache.cache_dir())"
-    with server.listening(folder / "socket"):
-        done = python(folder, code, "wrapper.py", REWRITER_HOOK=folder / "socket")
+    answer = {"text": text, "lines": [1, 2, 3], "build": "ours"}
+    done, _ = answered(folder, answer, LOAD + "print(codecache.cache_dir())", "wrapper.py")
     assert done.stdout.splitlines() == ["ours", "of torch"], done.stderr
 
 
@@ -173,8 +158,7 @@ def test_tracebacks_have_the_lines_of_the_file(folder: Path) -> None:
     (folder / "wrapper.py").write_text("# AsyncCompile\n\nx = 1 / 0\n")
     text = "# AsyncCompile\np = 0\nq = 0\n\nx = 1 / 0\n"
     answer = {"text": text, "lines": [1, 2, 2, 2, 3, 4]}
-    with Asked(json.dumps(answer).encode()).listening(folder / "socket"):
-        done = python(folder, LOAD, "wrapper.py", REWRITER_HOOK=folder / "socket")
+    done, _ = answered(folder, answer, LOAD, "wrapper.py")
     assert 'File "wrapper.py", line 3, in <module>\n    x = 1 / 0\n' in done.stderr
 
 
@@ -182,7 +166,7 @@ def test_tracebacks_have_the_lines_of_the_file(folder: Path) -> None:
 def test_nobody_answers(also: str, folder: Path) -> None:
     """The wrapper runs as it is, which is said wherever something can be said."""
     code = f"import os, sys\n{also}\n{LOAD}"
-    done = python(folder, code, "wrapper.py", REWRITER_HOOK=folder / "socket")
+    done = python(folder, code, "wrapper.py")
     assert done.stdout.split() == ["1"], done.stderr
     assert done.returncode == 0
     if also != "sys.stderr = None":
@@ -193,11 +177,10 @@ def test_nobody_answers(also: str, folder: Path) -> None:
         assert row["reason"].startswith("FileNotFoundError: ")
 
 
-@pytest.mark.parametrize("answer", [b"", b"{", b"[]", b'{"text": "x = (", "lines": [1, 2, 3]}'])
-def test_an_answer_that_cannot_be_used(answer: bytes, folder: Path) -> None:
-    with Asked(answer).listening(folder / "socket"):
-        done = python(folder, LOAD, "wrapper.py", REWRITER_HOOK=folder / "socket")
-    if answer == b"[]":
+@pytest.mark.parametrize("answer", ["", "{", "[]", '{"text": "x = (", "lines": [1, 2, 3]}'])
+def test_an_answer_that_cannot_be_used(answer: str, folder: Path) -> None:
+    done, _ = answered(folder, answer, LOAD, "wrapper.py")
+    if answer == "[]":
         assert done.stderr == ""
     else:
         assert "rewriter: wrapper.py runs without probes: " in done.stderr
@@ -206,14 +189,12 @@ def test_an_answer_that_cannot_be_used(answer: bytes, folder: Path) -> None:
 
 def test_a_process_that_has_imported_the_compiler_already(folder: Path) -> None:
     """One that was forked from a server, such as that of `multiprocessing`."""
-    server = Asked(json.dumps({"text": "x = 2\n", "lines": [1, 2, 3]}).encode())
     code = (
         "import sys\nfrom torch._inductor.runtime import compile_tasks\n"
         f"sys.path.insert(0, {str(STARTUP)!r})\n"
         f"try:\n    import sitecustomize\nexcept ImportError:\n    pass\n{LOAD}"
     )
-    with server.listening(folder / "socket"):
-        done = python(folder, code, "wrapper.py", path=str(folder), REWRITER_HOOK=folder / "socket")
+    done, _ = answered(folder, OTHER, code, "wrapper.py", path=str(folder))
     assert done.stdout.split() == ["2"], done.stderr
 
 
@@ -227,21 +208,19 @@ def test_a_folder_that_is_gone_disturbs_no_call(folder: Path) -> None:
         f"os.chdir({str(folder / 'gone')!r}); os.rmdir({str(folder / 'gone')!r})\n"
         f"shutil.rmtree({str(folder / 'data')!r}); print('ran')"
     )
-    done = python(folder, code, REWRITER_HOOK=folder / "socket")
+    done = python(folder, code)
     assert (done.stdout, done.stderr) == ("ran\n", "")
 
 
 def test_a_module_that_is_only_looked_for_is_found_again(folder: Path) -> None:
-    server = Asked(json.dumps({"text": "x = 2\n", "lines": [1, 2, 3]}).encode())
     looks = "import importlib.util as u; u.find_spec('torch._inductor.runtime.compile_tasks')\n"
-    with server.listening(folder / "socket"):
-        done = python(folder, looks + LOAD, "wrapper.py", REWRITER_HOOK=folder / "socket")
+    done, _ = answered(folder, OTHER, looks + LOAD, "wrapper.py")
     assert done.stdout == "2\n", done.stderr
 
 
 def test_after_a_failure_nothing_waits_again(folder: Path) -> None:
     (folder / "second.py").write_text(WRAPPER)
-    done = python(folder, LOAD, "wrapper.py", "second.py", REWRITER_HOOK=folder / "socket")
+    done = python(folder, LOAD, "wrapper.py", "second.py")
     assert done.stdout.split() == ["1", "1"]
     first, second = done.stderr.splitlines()
     assert "FileNotFoundError" in first
@@ -258,7 +237,7 @@ def test_an_exception_of_a_signal_handler_is_the_program_s(folder: Path) -> None
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(folder / "socket"))
         silent.listen()
-        done = python(folder, code + LOAD, "wrapper.py", REWRITER_HOOK=folder / "socket")
+        done = python(folder, code + LOAD, "wrapper.py")
     assert "Mine: mine" in done.stderr
     assert done.returncode == 1
 
@@ -267,6 +246,6 @@ def test_a_failure_is_noted_through_no_link(folder: Path) -> None:
     victim = folder / "victim"
     victim.write_text("as it was")
     (folder / sitecustomize.PLAIN).symlink_to(victim)
-    done = python(folder, LOAD, "wrapper.py", REWRITER_HOOK=folder / "socket")
+    done = python(folder, LOAD, "wrapper.py")
     assert done.stdout.split() == ["1"]
     assert victim.read_text() == "as it was"

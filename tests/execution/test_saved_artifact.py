@@ -52,7 +52,7 @@ def test_what_torch_loads_by_itself(
     assert not (tmp_path / "dump").exists()
 
 
-def test_a_wrapper_in_a_file_is_called_by_its_wrapper(tmp_path: Path) -> None:
+def test_a_wrapper_in_a_file_is_called_by_its_wrapper() -> None:
     assert loader_of(open_artifact(get("cpu-torch2.13/mlp").path)) is None
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -119,23 +120,12 @@ def test_a_terminal_stays_one() -> None:
     os.close(controller)
 
 
-def test_what_cannot_be_kept_is_said(
-    pipe: tuple[int, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_kept_is_said(pipe: tuple[int, Any]) -> None:
     """The run that goes on has all of it."""
     reads, writes = pipe
-
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     given = StandardInput(reads)
-    kept = given._kept
-
-    class Full:
-        fileno = kept.fileno  # type: ignore[union-attr]
-        seek = write = full
-
-    given._kept = Full()  # type: ignore[assignment]
+    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    given._kept = Mock(wraps=given._kept, seek=full, write=full)
     writes.write(b"first\n")
     writes.close()
     assert read_by(given, "cat") == b"first\n"

@@ -92,7 +92,6 @@ def test_refused_and_nothing_changed(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "file").write_text("text")
-    (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path)
     before = content(tmp_path)
     assert cli.main(["cache", *arguments]) == 2
@@ -245,7 +244,7 @@ def test_no_link_is_followed(act: Act, directory: Path, tmp_path: Path) -> None:
     assert (content(directory), content(outside)) == before
 
 
-def test_what_is_no_file_does_not_hang(act: Act, directory: Path) -> None:
+def test_what_is_no_file_does_not_hang(directory: Path) -> None:
     """A pipe has no end to be read to, wherever a file of an earlier version could be."""
     put_probes(directory, names=[MLP])
     places = (

@@ -70,9 +70,7 @@ def test_refused_and_nothing_left(
     ],
     ids=["nothing", "breaks", "eager"],
 )
-def test_what_torch_traced_where_nothing_was_compiled(
-    rows: list[str], says: str, act: Act, directory: Path
-) -> None:
+def test_what_torch_traced_where_nothing_was_compiled(rows: list[str], says: str, act: Act) -> None:
     said = "".join(f'V0101 [0/0] {{"{row}": {{}}}}\n' for row in rows)
     code, _, err = act("run", "--", "sh", "-c", f"printf '{said}' > $TORCH_TRACE/a.log")
     assert (code, says in err) == (2, True), err

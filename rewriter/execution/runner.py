@@ -176,12 +176,19 @@ def _check(request: RunRequest) -> None:
     for path in (request.args, request.constants):
         if path is not None:
             files.require_file(path, hint="Make it with torch.save([input, …], FILE).")
-    if artifact.is_rebuilt:
-        _check_package(request)
-    if request.loader is not None and request.constants is not None:
+    if artifact.is_rebuilt and request.args is None:
+        raise RewriterError(
+            "no-inputs",
+            f"{artifact.path}: a package contains no inputs, and this model takes "
+            f"{len(wrapper.located.entries[0].inputs)}",
+            hint="Pass --args FILE.pt with a list of what the model's forward takes.",
+        )
+    if request.constants is not None and (artifact.is_rebuilt or request.loader):
+        own = "is a package, which has its own"
+        why = own if artifact.is_rebuilt else "is loaded by torch, which sets them"
         raise RewriterError(
             "idle-options",
-            f"--constants given, but {artifact.path} is loaded by torch, which sets them",
+            f"--constants given, but {artifact.path} {why}",
             hint="Drop the option.",
         )
     if selection is not None and selection.calls and 0 not in Calls(selection.calls):
@@ -194,23 +201,6 @@ def _check(request: RunRequest) -> None:
         raise already_instrumented(wrapper, "Run it without probe options, or run the plain file.")
     if request.is_probed and request.dump is not None:
         require_free(request.dump, overwrite=request.overwrite)
-
-
-def _check_package(request: RunRequest) -> None:
-    path = request.artifact.path
-    if request.args is None:
-        raise RewriterError(
-            "no-inputs",
-            f"{path}: a package contains no inputs, and this model takes "
-            f"{len(request.wrapper.located.entries[0].inputs)}",
-            hint="Pass --args FILE.pt with a list of what the model's forward takes.",
-        )
-    if request.constants is not None:
-        raise RewriterError(
-            "idle-options",
-            f"--constants given, but {path} is a package, which has its own",
-            hint="Drop the option.",
-        )
 
 
 def _prepare(request: RunRequest, scratch: Path) -> tuple[Path, Path | None]:

@@ -2,101 +2,68 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from rewriter.runtime.host import tuned
 
 
-@dataclass
-class Config:
-    """As `triton.Config`."""
-
-    kwargs: dict[str, Any]
-    num_warps: int = 4
-    num_stages: int = 1
+def compiled(size: int, warps: int = 4) -> Any:
+    """As what Inductor compiles for a `triton.Config`."""
+    config = SimpleNamespace(kwargs={"XBLOCK": size}, num_warps=warps, num_stages=1)
+    return SimpleNamespace(config=config)
 
 
-@dataclass
-class Compiled:
-    config: Config
-
-
-@dataclass
-class Kernel:
+def autotuner() -> Any:
     """As Inductor's `CachingAutotuner`."""
-
-    compile_results: list[Compiled]
-    launchers: list[Compiled]
-
-
-@dataclass
-class MultiKernel:
-    kernels: list[Kernel]
-    picked_kernel: int | None = None
+    sizes = [(size, warps) for size in (1, 8) for warps in (2, 4)]
+    results, launchers = ([compiled(*one) for one in sizes] for _ in range(2))
+    return SimpleNamespace(compile_results=results, launchers=launchers)
 
 
-def _configs() -> list[Compiled]:
-    return [Compiled(Config({"XBLOCK": size}, warps)) for size in (1, 8) for warps in (2, 4)]
-
-
-@dataclass
-class Wrapper:
+def wrapper() -> ModuleType:
     """A module with one kernel and a choice between two."""
-
-    alone: Kernel = field(default_factory=lambda: Kernel(_configs(), _configs()))
-    several: MultiKernel = field(
-        default_factory=lambda: MultiKernel(
-            [Kernel(_configs(), _configs()), Kernel(_configs(), _configs())]
-        )
-    )
-
-    def module(self) -> ModuleType:
-        module = ModuleType("wrapper")
-        vars(module).update(alone=self.alone, several=self.several, number=5, call=print)
-        return module
+    module = ModuleType("wrapper")
+    several = SimpleNamespace(kernels=[autotuner(), autotuner()], picked_kernel=None)
+    vars(module).update(alone=autotuner(), several=several, number=5, call=print)
+    return module
 
 
-def _run(wrapper: Wrapper, choice: int) -> None:
+def run(module: ModuleType, choice: int) -> None:
     """What a call leaves: one configuration of each kernel that ran."""
-    wrapper.alone.launchers = [
-        wrapper.alone.launchers[min(choice, len(wrapper.alone.launchers) - 1)]
-    ]
-    if wrapper.several.picked_kernel is None:
-        wrapper.several.picked_kernel = choice % 2
-    picked = wrapper.several.kernels[wrapper.several.picked_kernel]
-    picked.launchers = [picked.launchers[min(choice, len(picked.launchers) - 1)]]
+    if module.several.picked_kernel is None:
+        module.several.picked_kernel = choice % 2
+    for kernel in (module.alone, module.several.kernels[module.several.picked_kernel]):
+        kernel.launchers = [kernel.launchers[min(choice, len(kernel.launchers) - 1)]]
 
 
 def test_the_next_run_chooses_what_the_first_one_did(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "tuned.json"
-    first, second = Wrapper(), Wrapper()
-    tuned.pin(first.module(), path)
-    _run(first, 1)
-    tuned.keep(first.module(), path)
-    tuned.pin(second.module(), path)
-    _run(second, 2)
+    first, second = wrapper(), wrapper()
+    tuned.pin(first, path)
+    run(first, 1)
+    tuned.keep(first, path)
+    tuned.pin(second, path)
+    run(second, 2)
     assert second.alone.launchers == first.alone.launchers
     assert second.several.picked_kernel == first.several.picked_kernel
     assert second.several.kernels[1].launchers == first.several.kernels[1].launchers
     assert second.alone.compile_results == first.alone.launchers
     # The file is that of the first run.
     written = path.read_text()
-    tuned.keep(second.module(), path)
+    tuned.keep(second, path)
     assert path.read_text() == written
     assert [x.name for x in path.parent.iterdir()] == [path.name]
 
 
 def test_what_is_not_known_stays(tmp_path: Path) -> None:
     path = tmp_path / "tuned.json"
-    other = Wrapper()
-    other.alone.launchers = [Compiled(Config({"XBLOCK": 99}))]
-    tuned.keep(other.module(), path)
-    wrapper = Wrapper()
-    tuned.pin(wrapper.module(), path)
-    assert wrapper == Wrapper()
+    other, module, plain = wrapper(), wrapper(), wrapper()
+    other.alone.launchers = [compiled(99)]
+    tuned.keep(other, path)
+    tuned.pin(module, path)
+    assert (module.alone, module.several) == (plain.alone, plain.several)
 
 
 def test_a_wrapper_without_kernels_writes_nothing(tmp_path: Path) -> None:

@@ -34,7 +34,6 @@ def call(args):
     return (buf3, )
 """
 
-
 MM = "extern_kernels.mm"
 FACTS: dict[str, Any] = {"kind": "extern_out", "scope": "call"}
 

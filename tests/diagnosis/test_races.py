@@ -116,7 +116,6 @@ _SIDE = "_aoti_aux_stream_cache.get(1, this->device_idx_, stream)"
 _GELU, _MM = "call_triton_poi_fused_addmm_gelu_0(buf1", "aoti_torch_cuda_mm_out(buf0"
 _ADDMM = "aoti_torch_cuda_addmm_out("
 
-
 _CHECK = "AOTI_RUNTIME_CUDA_CHECK"
 
 

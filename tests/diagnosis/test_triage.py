@@ -31,7 +31,6 @@ ABORTED = ExitStatus(None, int(signal.SIGABRT))
 X = dumps.value("x", mean=3.0)
 MLP = get("cpu-torch2.13/mlp")
 
-
 OUT = dumps.value("buf1", "out", 2.0)
 
 

@@ -23,7 +23,6 @@ CAUGHT = "KeyError: Caught KeyError in DataLoader worker process 0.\n"
 RERAISED = f"{HEAD}{FRAME}{LIBRARY % '_utils'}{CAUGHT}Original {HEAD}"
 WRAPPER = f'  File "/c/xy/c{51 * "a"}.py", line 33, in call\n'
 
-
 BEGUN = HEAD + FRAME
 ENDS = {
     "nothing": ("", ""),

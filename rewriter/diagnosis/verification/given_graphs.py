@@ -16,7 +16,6 @@ _CODE = ("output_code.py", "output_code.cpp")
 _NEAR = 0.95  # of the lines of a wrapper
 _COMMANDS = "// Compile cmd"  # torch adds such lines to the source that it keeps of a package
 
-
 _Given = tuple[str, str]  # the text of a graph, and its code, empty if that is missing
 
 

@@ -30,7 +30,6 @@ class GraphModule(torch.nn.Module):
 """
 INC = "mine = torch.ops.mine.inc_.default(add)"
 
-
 X = torch.arange(32.0).reshape(4, 8)
 GIVEN = dumps.value("arg0_1", file="x.pt")
 CPP = {"kind": "cpp", "scope": "call"}

@@ -146,7 +146,6 @@ def test_how_the_program_ends(act: Act, directory: Path, tmp_path: Path) -> None
 
 _CAUGHT = "import traceback\ntry:\n    1 / 0\nexcept ArithmeticError:\n    traceback.print_exc()\n"
 
-
 _PROGRAMS = {
     "launcher": (
         "subprocess.run([*well, wrapper], check=True)\nraise ValueError('of the launcher')",

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any
+from pkgutil import resolve_name
 
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.package.model import Package
@@ -160,16 +160,10 @@ def _torch_interface(wrapper: Wrapper) -> Check:
 
 
 def _resolves(dotted: str) -> bool:
-    parts = dotted.split(".")
-    value: Any = import_module(parts[0])
-    for position, part in enumerate(parts[1:], 2):
-        if not hasattr(value, part):
-            try:
-                import_module(".".join(parts[:position]))
-            except ImportError:
-                return False
-        value = getattr(value, part, None)
-    return value is not None
+    try:
+        return resolve_name(dotted) is not None
+    except (ImportError, AttributeError):
+        return False
 
 
 def _devices(wrapper: Wrapper, text: str) -> Iterator[Check]:

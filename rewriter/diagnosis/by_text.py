@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from rewriter.artifact.posted import LEFT_OUT, described, missing, undefined
 from rewriter.artifact.types import Wrapper
@@ -68,16 +69,9 @@ def _unknown(launch: Launch, *, kernels: Collection[str], has_gaps: bool) -> str
 
 
 def _suspect(wrapper: Wrapper, launch: Launch, reason: str) -> Suspect:
-    facts = {name: getattr(launch, name) for name in _FACTS}
-    return Suspect(
-        run="",
-        step=0,
-        iteration=0,
-        launch=launch.index,
-        reason=reason,
-        artifact=wrapper.name,
-        **facts,
-    )
+    facts: dict[str, Any] = {"run": "", "step": 0, "iteration": 0, "launch": launch.index}
+    facts |= {name: getattr(launch, name) for name in _FACTS}
+    return Suspect(reason=reason, artifact=wrapper.name, **facts)
 
 
 def _is_same(operand: Argument, target: Argument) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rewriter.artifact.types import Artifact
 from rewriter.core.errors import RewriterError
+from rewriter.core.text import some
 from rewriter.core.types import Json
 from rewriter.dump import dataflow
 from rewriter.dump.reading import Dump, RunDump, is_dump, open_dump
@@ -97,8 +98,7 @@ def open_call(path: str | Path) -> RecordedCall:
 
 
 def _listed(dump: Dump) -> str:
-    names = ", ".join(run.name for run in dump.runs[:_LISTED])
-    return names + (", …" if len(dump.runs) > _LISTED else "")
+    return some([run.name for run in dump.runs], _LISTED)
 
 
 def _inputs(run: RunDump, names: tuple[str, ...], rows: list[EventRow]) -> Iterator[Json]:
@@ -107,7 +107,7 @@ def _inputs(run: RunDump, names: tuple[str, ...], rows: list[EventRow]) -> Itera
     tensors = dataflow.tensors([*given.values()])
     unsaved = [row.arg for row in tensors if not _is_there(run, row)]
     if (names and not given) or unsaved:
-        what = f"{', '.join(unsaved[:_LISTED])} of the inputs" if unsaved else "the inputs"
+        what = f"{some(unsaved, _LISTED)} of the inputs" if unsaved else "the inputs"
         call = run.facts.call
         # Only this call is needed; `call` counts as `--calls` does.
         only = f" --calls {call}" if isinstance(call, int) and call > 0 else ""

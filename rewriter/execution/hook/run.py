@@ -18,7 +18,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.printed import printed
 from rewriter.core.signals import Signals
-from rewriter.core.text import counted
+from rewriter.core.text import counted, some
 from rewriter.dump import graph_marks
 from rewriter.dump.directory import dump_directory
 from rewriter.dump.reading import is_recorded, open_dump
@@ -313,10 +313,7 @@ def _not_probed(request: Request, ran: HookedRun) -> RewriterError | None:
         message = f"the program loaded no wrapper that launches a kernel like {', '.join(kernels)}"
         names = (x.kernel for loaded in ran.loaded for x in loaded.wrapper.located.launches)
         there = list(dict.fromkeys(names))
-    more = ", …" if len(there) > _NAMED else ""
-    return RewriterError(
-        "no-wrapper-matches", message, hint=f"There are {', '.join(there[:_NAMED])}{more}."
-    )
+    return RewriterError("no-wrapper-matches", message, hint=f"There are {some(there, _NAMED)}.")
 
 
 def nothing_compiled(ran: HookedRun) -> RewriterError:

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from graph_calls import saved_row
 from rewriter.artifact.opening import open_artifact
-from rewriter.diagnosis.verification import calls, received
+from rewriter.diagnosis.verification import calls
 from rewriter.diagnosis.verification.bounded import UncheckedError, exact
 from rewriter.diagnosis.verification.fragments import NoneAgreesError, check_fragment
 from rewriter.diagnosis.verification.received import LaunchValues
@@ -75,36 +76,28 @@ def _tensor(shapes: _Shapes, argument: Argument) -> torch.Tensor | None:
     return torch.randint(0, 2, known[0]).to(dtype)
 
 
-def _of_fragment(
-    graph: FxGraph | None, launch: Launch, shapes: _Shapes, values: dict[str, torch.Tensor]
-) -> str:
+def _of_fragment(graph: FxGraph | None, launch: Launch, shapes: _Shapes, folder: Path) -> str:
     """Why a kernel has no claim by its fragment."""
     if graph is None:
         return "no fragment stands above it"
-    rows: dict[str, dict[str, TensorRow]] = {"before": {}, "after": {}}
-    for argument in launch.args:
-        tensor = _tensor(shapes, argument) if argument.type == "tensor" else None
-        if tensor is None:
+    given: dict[str, TensorRow] = {}
+    written: dict[str, TensorRow] = {}
+    for argument in launch.tensors:
+        if (tensor := _tensor(shapes, argument)) is None:
             continue
-        for phase in ("before", "after"):
-            if argument.role != {"before": "out", "after": "in"}[phase]:
-                row = TensorRow(
-                    launch=0, phase=phase, arg=argument.name, role=argument.role,  # type: ignore[arg-type]
-                    dtype=str(tensor.dtype).removeprefix("torch."), shape=tuple(tensor.shape),
-                    stride=tuple(tensor.stride()), device="cuda:0", file=f"{argument.name}{phase}",
-                )  # fmt: skip
-                values[row.file] = tensor
-                rows[phase][argument.name] = row
+        name, about = argument.name, {"launch": 0, "role": argument.role, "device": "cuda:0"}
+        if argument.role != "out":
+            given[name] = saved_row(folder, name, tensor, "before", **about)
+        if argument.role != "in":
+            written[name] = saved_row(folder, name, tensor, **about)
+    values = LaunchValues(RunDump(folder, 0, 0, RunFacts()), launch, given, written)
     try:
-        found = check_fragment(graph, LaunchValues(_RUN, launch, rows["before"], rows["after"]))
+        found = check_fragment(graph, values)
     except NoneAgreesError:
         return ""  # on other values it does
     except UncheckedError as error:
         return str(error)
     return "" if found else "nothing that it writes has a claim"
-
-
-_RUN = RunDump(Path("no-dump"), 0, 0, RunFacts())
 
 
 def _of_call(source: bytes, launch: Launch, shapes: _Shapes) -> str:
@@ -120,7 +113,7 @@ def _of_call(source: bytes, launch: Launch, shapes: _Shapes) -> str:
     return "" if any(x is not None for x in calls.outputs(value)) else "it has no result"
 
 
-def _without_claim(version: str, values: dict[str, torch.Tensor]) -> Iterator[tuple[str, str]]:
+def _without_claim(version: str, folder: Path) -> Iterator[tuple[str, str]]:
     """Each launch of the wrappers of a version of torch, and why it has no claim."""
     for file in sorted((_ARTIFACTS / f"cuda-torch{version}").glob("*/python/*.py")):
         wrapper = open_artifact(file).only
@@ -133,7 +126,7 @@ def _without_claim(version: str, values: dict[str, torch.Tensor]) -> Iterator[tu
                 yield name, _of_call(source, launch, shapes)
             else:
                 graph = by_kernel.get(launch.kernel)
-                yield name, _of_fragment(graph, launch, shapes, values)
+                yield name, _of_fragment(graph, launch, shapes, folder)
 
 
 # Before torch 2.9 a fragment leaves out what it reads, and what is added: the graph has it.
@@ -141,13 +134,9 @@ def _without_claim(version: str, values: dict[str, torch.Tensor]) -> Iterator[tu
 @pytest.mark.parametrize(
     ("version", "least"), [("2.6", 0.6), ("2.8", 0.6), ("2.11", 0.9), ("2.15", 0.95)]
 )
-def test_launches_of_gpu_wrappers_have_claims(
-    version: str, least: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    values: dict[str, torch.Tensor] = {}
-    monkeypatch.setattr(received, "load", lambda run, row: values[row.file])
+def test_launches_of_gpu_wrappers_have_claims(version: str, least: float, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    launches = list(_without_claim(version, values))
+    launches = list(_without_claim(version, tmp_path))
     without = [f"{name}: {problem}" for name, problem in launches if problem]
     covered = len(launches) - len(without)
     print(f"{version}: {covered} of {len(launches)}", *without, sep="\n  ")

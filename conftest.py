@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import hashlib
 import os
@@ -90,9 +91,10 @@ def _own_caches(
     kept = _kept(tmp_path_factory, worker_id)  # not the fixture: tests have parameters of its name
     cache = getattr(pytestconfig, "cache", None)
     engine = cache.mkdir("engine") if cache else tmp_path_factory.getbasetemp() / "engine"
+    with contextlib.suppress(FileExistsError):  # another worker was here
+        (kept / "engine").symlink_to(engine)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REWRITER_CACHE_DIR", str(kept))
-        patch.setenv("REWRITER_ENGINE_DIR", str(engine))
         yield
 
 

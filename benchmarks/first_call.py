@@ -102,7 +102,6 @@ def _run(place: Path, command: list[str]) -> str:
     with tempfile.TemporaryDirectory(dir=place) as empty:
         caches = ("REWRITER_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
         environment = {**os.environ, **{name: f"{empty}/{name}" for name in caches}}
-        environment.pop("REWRITER_ENGINE_DIR", None)
         done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")

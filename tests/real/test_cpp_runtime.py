@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,22 +16,20 @@ from typing import Any
 import pytest
 import torch
 
+import rewriter
+from artifacts import get
 from cpp_driver import (
-    DRIVER,
-    FLAGS,
     HEADERS,
     MARKS,
     PROBES,
     STRICT,
     Both,
     Native,
-    compile_sources,
     handle_of,
     load,
     options_of,
     row_of,
 )
-from pages import ROOT, page
 from rewriter.dump.reading import open_dump
 from rewriter.dump.ring import Mark, read_ring
 from rewriter.instrumentation.probes import registry
@@ -44,48 +41,45 @@ pytestmark = MARKS
 # The recorder is in it, which serves no wrappers in Python; of the lines, the comments are not.
 NOT_IN_IT = {"find.h", "object_calls.h", "lines.h"}
 
-# Prints the text of the runtime with the probe of the documents.
-BUNDLED = """
-from rewriter.runtime.bundle import text
-print(text())
-"""
-
 # --- The text itself -----------------------------------------------------------------------------
 
 
-def calls_of(number: int) -> str:
-    """A wrapper's table, and a function that calls what its lines call."""
-    return (
-        "\nnamespace { namespace inductor_rewriter {\n"
-        'const char* const options[20] = {"a", "b", "c", "names", "", "text"};\n'
-        'const char* const rows[][14] = {{"1", "k", "cpp", "s", "2"}};\n'
-        "Table wrapper{options, rows, nullptr, sizeof rows / sizeof *rows, nullptr, nullptr};\n"
-        "}}\n"
-        f"void run{number}(AtenTensorHandle x) {{\n"
-        "  inductor_rewriter::Call _rw(inductor_rewriter::wrapper);\n"
-        "  _rw.before(1);\n"
-        "  static const int64_t sizes[] = {1};\n"
-        '  _rw.after(1, x, _rw.view(x, 1, sizes, sizes, 0L), 5L, 2.5f, true, nullptr, "text");\n'
-        "}\n"
-    )
+CALLS = """
+namespace { namespace inductor_rewriter {
+const char* const options[20] = {"a", "b", "c", "names", "", "text"};
+const char* const rows[][14] = {{"1", "k", "cpp", "s", "2"}};
+Table wrapper{options, rows, nullptr, sizeof rows / sizeof *rows, nullptr, nullptr};
+}}
+void run(AtenTensorHandle x) {
+  inductor_rewriter::Call _rw(inductor_rewriter::wrapper);
+  _rw.before(1);
+  static const int64_t sizes[] = {1};
+  _rw.after(1, x, _rw.view(x, 1, sizes, sizes, 0L), 5L, 2.5f, true, nullptr, "text");
+}
+"""
 
 
-def check_syntax(folder: Path, source: str, standard: str = "-std=c++17") -> None:
-    """The compiler takes a text without a warning."""
-    (folder / "text.cpp").write_text(source)
-    command = ["g++", standard, "-fsyntax-only", *STRICT, *HEADERS, str(folder / "text.cpp")]
+def check_syntax(file: Path, *options: str) -> None:
+    command = ["g++", "-fsyntax-only", *HEADERS, *options, str(file)]
     subprocess.run(command, check=True)
 
 
 @pytest.mark.parametrize("standard", [17, pytest.param(20, marks=pytest.mark.exhaustive)])
 def test_the_recorder_compiles_in_a_wrapper(standard: int, tmp_path: Path) -> None:
-    check_syntax(tmp_path, text() + calls_of(0), f"-std=c++{standard}")
+    """A recorded one; `cpp_driver.py` compiles the same text, without a warning, and calls it."""
+    plain, probes = get("cpu-torch2.13/mlp aoti").path, rewriter.select("names,print,save")
+    made = tmp_path / "wrapper.cpp"
+    made.write_bytes(rewriter.instrument(plain, probes, standalone=True).source)
+    of_torch = ("-DCPU_CAPABILITY_DEFAULT", "-DTORCH_INDUCTOR_CPP_WRAPPER", "-w")
+    check_syntax(made, f"-std=c++{standard}", "-DSTANDALONE_TORCH_HEADER", *of_torch)
 
 
 @pytest.mark.parametrize("arrays", [False, True])
 @pytest.mark.parametrize("memory", [False, True])
 def test_an_interface_compiles_alone(arrays: bool, memory: bool, tmp_path: Path) -> None:
-    check_syntax(tmp_path, f"{interface(arrays=arrays, memory=memory)}{END}\n{calls_of(0)}")
+    """The compiler takes it without a warning."""
+    (tmp_path / "text.cpp").write_text(interface(arrays=arrays, memory=memory) + END + CALLS)
+    check_syntax(tmp_path / "text.cpp", "-std=c++17", *STRICT)
 
 
 def test_a_text_holds_each_file_once() -> None:
@@ -256,30 +250,3 @@ def test_the_gpu_kinds_are_those_of_the_grammar(library: ctypes.CDLL) -> None:
     kinds = {kind for kind in vocabulary().kinds if library.test_is_gpu_kind(kind.encode())}
     assert kinds == {name for name, kind in vocabulary().kinds.items() if kind.runs == "gpu"}
     assert not library.test_is_gpu_kind(b"tritonless")
-
-
-def test_the_probe_of_the_documents_works(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """A probe in C++ is a new file in each language, and no other is touched."""
-    for package in ("rewriter", "grammars"):
-        shutil.copytree(ROOT / package, tmp_path / package)
-    extending = page("docs/project/extending.md")
-    (probe,), (header,) = (extending.code(name, "A new probe") for name in ("python", "cpp"))
-    sources = {"count.py": probe, "count.h": header}
-    for (name, code), folder in zip(sources.items(), ("probes", "cpp/probes"), strict=True):
-        (tmp_path / "rewriter/runtime" / folder / name).write_text(code, encoding="utf-8")
-    bundled = subprocess.run(
-        [sys.executable, "-c", BUNDLED],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    ).stdout
-    library = load(compile_sources(tmp_path, FLAGS["quick"], {"driver": bundled + DRIVER}))
-    native = Native(library, options_of("count"), [row_of()])
-    native.begin()
-    native.before(12, torch.ones(5))
-    native.after(12, torch.ones(3, 4))
-    assert capfd.readouterr().out == "triton_poi_fused_0: 12\n"

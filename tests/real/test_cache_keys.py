@@ -16,7 +16,7 @@ from redis import Redis
 
 from rewriter.dump import reading
 
-PYTHON = sys.executable  # torch reads these settings when it is imported
+PYTHON = sys.executable  # not warm: torch reads the settings of C++ wrappers when it is imported
 # Prints what it computes, and how often each cache was asked and had an answer.
 _PROGRAM = """
 import sys, torch
@@ -58,33 +58,22 @@ def redis() -> Iterator[Redis]:
     ],
 )
 def test_keys_and_hits_are_those_of_the_program_by_itself(
-    what: str, redis: Redis, tmp_path: Path
+    what: str, redis: Redis, tmp_path: Path, warm_python: None
 ) -> None:
+    python = PYTHON if what == "cpp_wrapper" else sys.executable
     program = tmp_path / "program.py"
     program.write_text(_PROGRAM)
     port = redis.connection_pool.connection_kwargs["port"]
     dump = tmp_path / "dump"
-    ways: dict[str, list[str]] = {
-        "plain": [],
-        "probed": [
-            "-m",
-            "rewriter",
-            "run",
-            "--quiet",
-            "-d",
-            str(dump),
-            "--overwrite",
-            "--",
-            PYTHON,
-        ],
-    }
+    probed = ["-m", "rewriter", "run", "--quiet", "-d", str(dump), "--overwrite", "--", python]
+    ways: dict[str, list[str]] = {"plain": [], "probed": probed}
     printed, keys, entries = {}, {}, {}
     for way, words in ways.items():
         redis.flushall()
         for place in ("empty", "filled"):
             cache = tmp_path / way / place
             done = subprocess.run(
-                [PYTHON, *words, str(program), what],
+                [python, *words, str(program), what],
                 env={
                     **os.environ,
                     "TORCHINDUCTOR_CACHE_DIR": str(cache),

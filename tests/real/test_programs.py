@@ -5,6 +5,7 @@ What a program does with its wrappers is in `test_program_run.py`.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -150,15 +151,17 @@ def test_a_wrapper_that_is_interrupted(number: int, how: str, tmp_path: Path) ->
 
 def test_a_triage_that_is_interrupted(tmp_path: Path) -> None:
     """In its first run nobody knows a launch: it says what would name one."""
-    words = [*REWRITER, "triage", "--", "sh", "-c", "echo >&2; sleep 60"]
+    words = [*REWRITER, "triage", "--", "sh", "-c", "echo $$ >&2; sleep 60"]
     with subprocess.Popen(
         words, cwd=ROOT, stdout=-1, stderr=-1, text=True, preexec_fn=heed_interrupts
     ) as process:
         assert process.stderr is not None
-        process.stderr.readline()
+        program = int(process.stderr.readline())
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
+    with pytest.raises(ProcessLookupError):
+        os.kill(program, 0)
     assert out.startswith("1. without changes: interrupted (")
     assert "--timeout SECONDS" in err
 

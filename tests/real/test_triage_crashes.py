@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ import torch
 import comparisons
 import rewriter
 from caches import heed_interrupts
-from capture import Compiled, Exported, Packaged, package_exported
+from capture import Compiled, Packaged
 from harness import load
 from loads import LOAD
 from rewriter.cli import main
@@ -172,34 +171,6 @@ def test_a_kernel_of_a_cpp_wrapper(
     check(found["verdict"], words[0])
 
 
-@pytest.fixture
-def deadly_package(exported: Callable[..., Exported], tmp_path: Path) -> Packaged:
-    """A package as AOTInductor makes it, of kernels of which the last one segfaults."""
-    plain = exported("mlp")
-    assert plain.so is not None
-    kernel, so = tmp_path / plain.kernel.name, tmp_path / plain.so.name
-    kernel.write_text(planted(plain.kernel.read_text(), "segfault"))
-    moved = {str(plain.so): str(so)}
-    for end in (".cpp", ".o"):
-        moved[str(plain.kernel.with_suffix(end))] = str(kernel.with_suffix(end))
-    for command in (plain.kernel_compile_command, plain.link_command):
-        assert moved.keys() & set(command)
-        subprocess.run([moved.get(part, part) for part in command], check=True)
-    files = tuple(moved.get(str(file), file) for file in plain.files)
-    return package_exported({"model": replace(plain, files=files)}, tmp_path / "model.pt2")
-
-
-@pytest.mark.exhaustive
-def test_a_kernel_of_a_package(deadly_package: Packaged, capfd: pytest.CaptureFixture[str]) -> None:
-    torch.save(list(deadly_package.inputs["model"]), "inputs.pt")
-    path = str(deadly_package.path)
-    # The constants of a launch that never ended are known before it alone.
-    words = ["--args", "inputs.pt", "-d", "dump", "--probe", "print", "--args", "all"]
-    code, found = said(capfd, "run", path, *words)
-    assert (code, found["signal"]) == (1, 11)
-    check(found["verdict"], path)
-
-
 def test_a_kernel_of_an_instrumented_package(
     packaged: Callable[..., Packaged],
     tmp_path: Path,
@@ -270,62 +241,15 @@ def test_launches_are_timed(mlp_wrapper: Path, capfd: pytest.CaptureFixture[str]
         assert first["ts"] + first["dur"] <= second["ts"]
 
 
-DIES = """\
-import ctypes
-import torch
-
-
-@torch.library.custom_op("triage::die", mutates_args=())
-def die(x: torch.Tensor) -> torch.Tensor:
-    if x[0, 0] > 0:
-        ctypes.string_at(0)
-    return x + 1
-
-
-@die.register_fake
-def _(x):
-    return torch.empty_like(x)
-
-
-@torch.compile
-def model(x, w):
-    return (die(torch.relu(x @ w)) * 2).sum()
-
-
-for step in range(3):
-    print(step, model(torch.full((8, 8), float(step - 1)), torch.eye(8)).item(), flush=True)
-"""
-
-
 @pytest.fixture
 def _may_use_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a program runs a second time, with each launch waited for, on every machine."""
     monkeypatch.setattr("rewriter.commands._triage_program._GPUS", [Path("/")])
 
 
-@pytest.mark.usefixtures("_may_use_a_gpu")
-@pytest.mark.exhaustive
-def test_a_program_that_dies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """It is compiled, has probes from its first call on, and dies in its third call."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
-    Path("die.py").write_text(DIES)
-    assert main(["triage", "-d", "dump", "--", sys.executable, "die.py"]) == 1
-    output = capfd.readouterr()
-    steps = [line for line in output.out.splitlines() if line[:2] in ("1.", "2.", "3.")]
-    assert [("SIGSEGV" in step) for step in steps] == [True, True, False]
-    verdict = (output.out + output.err).partition("verdict: ")[2]
-    assert verdict.startswith("the program ended in launch #")
-    assert "torch.ops.triage.die.default" in verdict.splitlines()[0]
-    assert "f32[8, 8] stride [8, 1]  cpu  min 1 max 1" in verdict
-    assert "written by #" in verdict
-    assert not list((tmp_path / "cache").rglob("*.orig"))
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=str)
 def test_a_program_ends_with_this_one(number: int) -> None:
-    """It is in a group of its own: nobody else would tell it."""
+    """It is in a group of its own: nobody else would tell it. SIGINT is in `test_programs.py`."""
     process = subprocess.Popen(
         [PYTHON, "-m", "rewriter", "triage", "--", "sh", "-c", "echo $$ >&2; sleep 60"],
         stderr=subprocess.PIPE,
@@ -342,27 +266,21 @@ def test_a_program_ends_with_this_one(number: int) -> None:
 
 
 @pytest.mark.usefixtures("_may_use_a_gpu")
-@pytest.mark.parametrize("as_json", [False, True])
 def test_a_program_that_crashes_without_probes_only(
-    as_json: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     dies = "'REWRITER_DUMP' in os.environ or os.kill(os.getpid(), 9)"
     (tmp_path / "program.py").write_text(f"{LOAD}\nload()\n{dies}")
     program = [sys.executable, str(tmp_path / "program.py")]
-    assert main(["triage", *["--json"] * as_json, "--", *program]) == 1
+    assert main(["triage", "--json", "--", *program]) == 1
     output = capfd.readouterr()
-    said = output.err if as_json else output.out
-    assert "verdict: it crashes without probes only" in said
-    assert said.count("crashed: signal SIGKILL") == 2
-    assert "--blocking" in said
-    if as_json:
-        found = json.loads(output.out)
-        assert [step["crashed"] for step in found["steps"]] == [True, True]
-        assert (found["run"]["ended"]["code"], found["run"]["next"]) == (0, "")
+    assert "verdict: it crashes without probes only" in output.err
+    assert output.err.count("crashed: signal SIGKILL") == 2
+    assert "--blocking" in output.err
+    found = json.loads(output.out)
+    assert [step["crashed"] for step in found["steps"]] == [True, True]
+    assert (found["run"]["ended"]["code"], found["run"]["next"]) == (0, "")
 
 
 @pytest.mark.usefixtures("_may_use_a_gpu")

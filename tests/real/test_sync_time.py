@@ -145,8 +145,8 @@ class Data(torch.utils.data.Dataset):
         return index
 
 if __name__ == "__main__":
-    table, method = sys.argv[1:]
-    multiprocessing.set_forkserver_preload(["torch"])
+    table, method, executable = sys.argv[1:]
+    multiprocessing.set_executable(executable)
     torch.multiprocessing.start_processes(work, (table,), nprocs=2, start_method=method)
     for start in (method, "fork"):
         loader = torch.utils.data.DataLoader(
@@ -170,7 +170,7 @@ def run_program(
             "REWRITER_DUMP": str(dump),
             "REWRITER_QUIET": "1",
             "PYTHONPATH": str(HOME),
-            "OMP_NUM_THREADS": "1",
+            **({"OMP_NUM_THREADS": "1"} if launcher else {}),
         },
         capture_output=True,
         text=True,
@@ -215,7 +215,8 @@ def test_ranks_write_apart_and_forked_data_workers_nothing(
     assert found["rank0"][0][0] != found["rank1"][0][0]
 
 
-# Processes that are forked off one that has imported torch and nothing else, and new ones.
+# Processes that are forked off one that has imported torch and not the rewriter, and new ones.
+@pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize(
     "method", ["forkserver", pytest.param("spawn", marks=pytest.mark.exhaustive)]
 )
@@ -223,7 +224,7 @@ def test_processes_of_one_rank_share_no_run_and_data_workers_write_nothing(
     tmp_path: Path, method: str
 ) -> None:
     table = json.dumps([options_of("print"), [row_of()]])
-    found = run_program(tmp_path, SPAWNED, [table, method])
+    found = run_program(tmp_path, SPAWNED, [table, method, sys.executable])
     assert list(found) == ["rank0"]
     values: dict[int, list[list[float]]] = {}
     for pid, rows in found["rank0"]:

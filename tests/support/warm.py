@@ -270,7 +270,10 @@ def _serve(path: str, listener: socket.socket) -> Program:
                 request = json.loads(client.makefile("rb").read(int.from_bytes(header, "big")))
                 process = os.fork()
                 if not process:
-                    return _begin(client, request, descriptors)
+                    program = _begin(client, request, descriptors)
+                    for one in (listener, client, *programs.values(), *lifelines):
+                        one.detach()  # its number is closed, or the program's
+                    return program
                 for descriptor in descriptors:
                     os.close(descriptor)
                 programs[process] = client

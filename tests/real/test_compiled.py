@@ -197,20 +197,6 @@ def test_each_call_is_a_run_of_its_own(
     assert (tmp_path / "dump/manifest.json").is_file()
 
 
-def test_rank_names_the_directory(
-    compiled: Compile,
-    probed: Callable[..., bytes],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("RANK", "3")
-    graph = compiled("mlp").graphs[0]
-    call(probed(graph.source, "names"), graph.args, tmp_path)
-    assert (tmp_path / "dump/rank3/run0/events.jsonl").is_file()
-    assert capsys.readouterr().out.startswith("[rewriter 3] #0 before ")
-
-
 def test_probe_off_is_silent(
     compiled: Compile,
     probed: Callable[..., bytes],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 import math
 import re
 from collections.abc import Callable
@@ -95,36 +94,6 @@ def test_scalars_in_upstream_format(upstream: ctypes.CDLL, capfd: Any) -> None:
     assert lines[-1] == ""
 
 
-def test_when_and_iterations(both: Callable[..., Both]) -> None:
-    runtimes = both("names", "print", when="after", rows=[row_of(), row_of(13, repeats=True)])
-    for launch, act in itertools.product((12, 13, 12), ("before", "after")):
-        runtimes.check_said(
-            lambda runtime, launch=launch, act=act: getattr(runtime, act)(launch, torch.ones(1))
-        )
-    python, native = runtimes.rows()
-    assert [row["phase"] for row in native] == [row["phase"] for row in python]
-
-
-def test_sync_writes_what_comes_before_and_prints_nothing(both: Callable[..., Both]) -> None:
-    runtimes = both("sync")
-    runtimes.check_said(lambda runtime: runtime.before(12, torch.ones(3)))
-    python, native = runtimes.rows()
-    assert python == native
-    assert [(row["arg"], row["max"]) for row in native] == [("x0", 1.0)]
-    runtimes.check_said(lambda runtime: runtime.after(12, torch.ones(3)))
-    runtimes.check_rows()
-    assert "error" not in str(runtimes.rows())
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_times_are_measured_whatever_the_side(when: str, both: Callable[..., Both]) -> None:
-    runtimes = both("time", when=when)
-    x = torch.ones(3)
-    runtimes.each(lambda runtime: (runtime.before(12, x), runtime.after(12, x)))
-    for rows in runtimes.rows():
-        assert [row["time"]["clock"] for row in rows if "time" in row] == ["host"]
-
-
 def test_times_are_rows_of_their_own(both: Callable[..., Both]) -> None:
     runtimes = both("names", "print", "time", rows=[row_of(), row_of(13, repeats=True)])
     said = runtimes.each(
@@ -156,52 +125,3 @@ def test_times_are_rows_of_their_own(both: Callable[..., Both]) -> None:
         for row in native
         if "time" in row
     )
-
-
-def test_times_of_one_phase_are_none(both: Callable[..., Both]) -> None:
-    runtimes = both("time", when="after")
-    runtimes.check_said(lambda runtime: runtime.after(12, torch.ones(3)))
-    assert "time" not in str(runtimes.rows())
-
-
-def test_quiet_prints_nothing_and_dumps_everything(
-    both: Callable[..., Both], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REWRITER_QUIET", "1")
-    runtimes = both("hash", "names", "print", "sync", "time", values=True)
-
-    def act(runtime: Any) -> None:
-        runtime.before(12, torch.ones(3))
-        runtime.after(12, torch.ones(3))
-
-    assert runtimes.each(act) == ("", "")
-    for rows in runtimes.rows():
-        assert [(row["phase"], "fingerprint" in row, "time" in row) for row in rows] == [
-            ("before", True, False),
-            ("after", False, True),
-            ("after", True, False),
-        ]
-
-
-@pytest.mark.parametrize(
-    ("rank", "local", "directory"),
-    [
-        ("", "", 0),
-        ("x", "2", 2),
-        ("\u0663", "2", 2),
-        ("9" * 5000, "2", 2),
-        ("", "2", 2),
-        ("3", "2", 3),
-    ],
-    ids=["neither", "no number", "digits of another script", "huge", "only the local one", "both"],
-)
-def test_ranks(
-    rank: str, local: str, directory: int, both: Callable[..., Both], monkeypatch: Any
-) -> None:
-    monkeypatch.setenv("RANK", rank)
-    monkeypatch.setenv("LOCAL_RANK", local)
-    runtimes = both("names")
-    said = runtimes.each(lambda runtime: runtime.before(12))
-    assert said == (f"[rewriter {directory}] #12 before triton_poi_fused_0\n",) * 2
-    for dump in runtimes.dumps:
-        assert [path.name for path in dump.glob("rank*")] == [f"rank{directory}"]

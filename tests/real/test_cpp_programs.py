@@ -5,10 +5,8 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import re
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -244,29 +242,6 @@ def test_a_fork_is_not_probed(built: Callable[..., Path]) -> None:
     )
 
 
-def test_lines_of_threads_do_not_interleave(library: ctypes.CDLL, capfd: Any) -> None:
-    rows = [row_of(before=[["in", name] for name in "abcd"])]
-    wrappers = [Native(library, options_of("print", values=True), rows) for _ in range(2)]
-    tensors = [torch.arange(100.0) for _ in range(4)]
-
-    def work(native: Native) -> None:
-        native.begin()
-        for _ in range(200):
-            native.before(12, *tensors)
-        native.end()
-
-    threads = [threading.Thread(target=work, args=(native,)) for native in wrappers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    lines = capfd.readouterr().out.splitlines()
-    assert len(lines) == 2 * 200 * 8
-    names = [re.search(r"in (\w)  f32\[100\]", line) for line in lines[::2]]
-    assert "".join(name[1] for name in names if name) == "abcd" * 400
-    assert len(set(lines[1::2])) == 1
-
-
 def test_off_does_nothing(
     library: ctypes.CDLL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
@@ -279,19 +254,6 @@ def test_off_does_nothing(
     native.end()
     assert capfd.readouterr() == ("", "")
     assert not list(tmp_path.iterdir())
-
-
-def test_defaults_of_the_dump(
-    library: ctypes.CDLL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for names in (["names", "print"], ["save"]):
-        native = Native(library, options_of(*names), [row_of()])
-        native.begin()
-        native.end()
-        assert (tmp_path / "rewriter_dump").exists() == ("save" in names)
-    command = json.loads((tmp_path / "rewriter_dump/manifest.json").read_text())["command"]
-    assert Path(sys.executable).name in command
 
 
 def test_a_table_in_the_source_and_a_call_that_unwinds(

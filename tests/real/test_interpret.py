@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from caches import ROOT
+from rewriter.cli import main
 
 GPU = ROOT / "fixtures/artifacts/cuda-torch2.11"
 HAS_TRITON = importlib.util.find_spec("triton") is not None
@@ -136,15 +137,19 @@ def test_an_operator_of_gpus_alone_is_named() -> None:
     assert "_scaled_dot_product_efficient_attention.default for the CPU" in done.stderr
 
 
-@pytest.mark.skipif(HAS_TRITON, reason="Triton is installed")
-def test_without_triton_it_is_refused() -> None:
-    done = interpreted(wrapper_of("mlp"))
-    assert done.returncode == 2
-    assert "Triton is not installed" in done.stderr
-
-
-def test_a_package_is_refused(tmp_path: Path) -> None:
-    package = GPU / "mlp/package/model.pt2"
-    done = interpreted(package, "--args", tmp_path)
-    assert done.returncode == 2
-    assert "not-interpreted" in done.stderr
+@pytest.mark.usefixtures("warm_python")
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        pytest.param(
+            wrapper_of("mlp"),
+            "Triton is not installed",
+            marks=pytest.mark.skipif(HAS_TRITON, reason="Triton is installed"),
+        ),
+        (GPU / "mlp/package/model.pt2", "not-interpreted"),
+    ],
+    ids=["without Triton", "a package"],
+)
+def test_what_is_refused(path: Path, says: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(path), "--interpret"]) == 2
+    assert says in capfd.readouterr().err

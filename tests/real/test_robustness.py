@@ -16,7 +16,7 @@ import torch
 import rewriter
 import tables
 from capture import Compiled, captured_sources
-from harness import call, call_module, events, load
+from harness import call, events
 from rewriter.cli import main
 from rewriter.runtime import attach
 from rewriter.runtime.plain import Silent
@@ -93,16 +93,6 @@ def test_events_are_strict_json(recorder: Any, tmp_path: Path) -> None:
     assert first["nan"] == 1
     assert first["std"] == "inf"
     assert second["std"] is None
-
-
-@pytest.mark.parametrize("rank", ["abc", "-1", ""])
-def test_a_strange_rank_is_rank_0(
-    rank: str, monkeypatch: pytest.MonkeyPatch, recorder: Any, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("RANK", rank)
-    recorder.begin()
-    recorder.end()
-    assert [path.name for path in (tmp_path / "dump").glob("rank*")] == ["rank0"]
 
 
 def test_a_table_that_cannot_be_read_probes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -287,27 +277,3 @@ def test_a_call_inside_a_profilers_block_is_complete(
     monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / "dump"))
     probed = rewriter.instrument(path, rewriter.select("names,print,save")).source
     assert call(probed, [x], tmp_path) == call(sources[0].encode(), [x], tmp_path)
-
-
-def test_a_fork_is_told_apart(
-    compiled: Compile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A forked worker says once that it is not probed, and runs on."""
-    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / "dump"))
-    graph = compiled("mlp").graphs[0]
-    path = tmp_path / "output_code.py"
-    path.write_text(graph.source)
-    module = load(rewriter.instrument(path, rewriter.select("names")).source, tmp_path)
-    call_module(module, graph.args)
-    said = tmp_path / "said"
-    torch.set_num_threads(1)
-    if (child := os.fork()) == 0:
-        os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT), 2)
-        sys.stderr = os.fdopen(2, "w")
-        sys.stdout = sys.stderr
-        call_module(module, graph.args)
-        sys.stderr.flush()
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    assert said.read_text().count("fork") == 1
-    assert [path.name for path in (tmp_path / "dump").glob("rank0/*")] == ["run0"]

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import distributed
 from torch.nn.functional import batch_norm
 
 from cpp_driver import MARKS, Handle, Native, handle_of, options_of, row_of
@@ -18,7 +17,6 @@ from rewriter.runtime import attach
 pytestmark = MARKS
 
 Write = Callable[[torch.Tensor, float], object]
-ONE = torch.ones(1)
 
 
 def by_a_swap(x: torch.Tensor, value: float) -> None:
@@ -26,52 +24,9 @@ def by_a_swap(x: torch.Tensor, value: float) -> None:
     torch.utils.swap_tensors(x, torch.full_like(x, value))  # type: ignore[no-untyped-call]
 
 
-def through_dlpack(x: torch.Tensor, value: float) -> None:
-    torch.utils.dlpack.from_dlpack(x).fill_(value)
-
-
-def to_memory_of_a_storage(x: torch.Tensor, value: float) -> None:
-    x.untyped_storage().copy_(torch.full_like(x, value).untyped_storage())
-
-
-def to_a_tensor_with_the_same_memory(x: torch.Tensor, value: float) -> None:
-    torch.empty(0).set_(x.untyped_storage()).fill_(value)
-
-
 def by_batch_norm(x: torch.Tensor, value: float) -> None:
     """To the running mean, as it is where a model that trains is not compiled."""
     batch_norm(torch.full((2, 4), value), x, torch.ones(4), training=True, momentum=1.0)
-
-
-def by_a_collective(x: torch.Tensor, value: float) -> None:
-    distributed.scatter(x, [torch.full_like(x, value)])
-
-
-def by_a_scaler_of_gradients(x: torch.Tensor, value: float) -> None:
-    torch._amp_foreach_non_finite_check_and_unscale_([x], torch.zeros(1), value / x[:1])
-
-
-def by_an_observer(x: torch.Tensor, value: float) -> None:
-    """To the greatest value that was seen, as it is in training for quantization."""
-    torch.fused_moving_avg_obs_fake_quant(
-        torch.full((4, 2), value), ONE.long(), ONE.long(), torch.zeros(4), x, torch.ones(4),
-        torch.zeros(4, dtype=torch.int32), 1.0, 0, 255, 0, per_row_fake_quant=True,
-    )  # fmt: skip
-
-
-def by_a_fused_optimizer(x: torch.Tensor, value: float) -> None:
-    """To a parameter that needs no gradient when calls begin."""
-    x.requires_grad = True
-    x.grad = x.detach() - value
-    torch.optim.SGD([x], lr=1.0, fused=True).step()
-    x.requires_grad = False
-
-
-def by_the_step_of_one(x: torch.Tensor, value: float) -> None:
-    torch._fused_sgd_(
-        [x], [x - value], [], weight_decay=0, momentum=0, lr=1.0, dampening=0, nesterov=False,
-        maximize=False, is_first_step=True,
-    )  # fmt: skip
 
 
 def by_hand(x: torch.Tensor, value: float) -> None:
@@ -83,28 +38,10 @@ def by_hand(x: torch.Tensor, value: float) -> None:
 WRITES: dict[str, Write] = {
     "counted": lambda x, value: x.fill_(value),
     "swapped": by_a_swap,
-    "data": lambda x, value: x.data.fill_(value),
     "other data": lambda x, value: setattr(x, "data", torch.full_like(x, value)),
-    "numpy": lambda x, value: x.numpy().fill(value),
-    "dlpack": through_dlpack,
-    "storage": to_memory_of_a_storage,
-    "set_": to_a_tensor_with_the_same_memory,
     "batch norm": by_batch_norm,
-    "collective": by_a_collective,
-    "GradScaler": by_a_scaler_of_gradients,
-    "observer": by_an_observer,
-    "fused optimizer": by_a_fused_optimizer,
-    "fused step": by_the_step_of_one,
     "by hand": by_hand,
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_rank() -> Iterator[None]:
-    store = distributed.HashStore()  # type: ignore[attr-defined]
-    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield
-    distributed.destroy_process_group()
 
 
 @pytest.fixture(params=["Python", "C++", "constant of a package"])

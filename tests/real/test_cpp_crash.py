@@ -1,4 +1,5 @@
-"""A C++ wrapper that dies: the names say where, even if standard output is a pipe."""
+"""A C++ wrapper that dies: where ours say the names (`test_cpp_programs.py`), those of PyTorch's
+printer are lost with the buffer of a pipe."""
 
 from __future__ import annotations
 
@@ -6,14 +7,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-import rewriter
-from capture import Compiled, compile_case
+from capture import compile_case
 from models import MODELS
 
 pytestmark = pytest.mark.usefixtures("warm_python")
@@ -27,43 +26,16 @@ def deadly(source: str) -> str:
     return _KERNEL.sub(r"\1 std::abort();", source)
 
 
-def run(file: Path, args: list[object], *options: str) -> subprocess.CompletedProcess[str]:
+def run(file: Path, args: list[object]) -> subprocess.CompletedProcess[str]:
     """`rewriter run` with pipes for its output."""
     torch.save(args, file.with_suffix(".pt"))
     inputs = ["--args", str(file.with_suffix(".pt"))]
-    command = [sys.executable, "-m", "rewriter", "run", str(file), *inputs, *options]
+    command = [sys.executable, "-m", "rewriter", "run", str(file), *inputs]
     # With this set, CPython takes the buffer away from C's standard output, too.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=file.parent, env=environment
     )
-
-
-@pytest.mark.exhaustive
-def test_names_survive_an_abort(compiled_cpp: Callable[[str], Compiled], tmp_path: Path) -> None:
-    """And what was recorded is read: what the kernel was given, and who wrote that."""
-    graph = compiled_cpp("mlp").graphs[0]
-    file = tmp_path / "output_code.py"
-    file.write_text(deadly(graph.source))
-    launches = rewriter.open(file).launches
-    (culprit,) = (launch for launch in launches if "softmax" in launch.kernel)
-    assert 0 < culprit.index < len(launches) - 1
-
-    ran = run(file, graph.args, "--probe", "names,print", "-d", str(tmp_path / "dump"))
-
-    assert ran.returncode == 1
-    names = [
-        line for line in ran.stdout.splitlines() if re.match(r"\[rewriter 0\] #\d+ before", line)
-    ]
-    assert names == [
-        f"[rewriter 0] #{launch.index} before {launch.kernel}"
-        for launch in launches[: culprit.index + 1]
-    ]
-    assert "signal SIGABRT" in ran.stderr
-    _, _, verdict = ran.stdout.partition("verdict: ")
-    assert f"launch #{culprit.index} {culprit.kernel}" in verdict.splitlines()[0]
-    assert re.search(r"  f32\[8, 16\] .*  min ", verdict)
-    assert f"written by #{culprit.index - 1} " in verdict
 
 
 @pytest.mark.exhaustive
@@ -83,28 +55,3 @@ def test_upstream_loses_its_names(tmp_path: Path) -> None:
     dead = run(file, graph.args)
     assert dead.returncode == 1
     assert "before_launch" not in dead.stdout
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("probes", ["names", "names,print,save"])
-def test_a_crash_leaves_a_dump_that_can_be_read(
-    probes: str, compiled_cpp: Callable[[str], Compiled], tmp_path: Path
-) -> None:
-    graph = compiled_cpp("mlp").graphs[0]
-    file = tmp_path / "output_code.py"
-    file.write_text(deadly(graph.source))
-    ran = rewriter.run(
-        file,
-        rewriter.select(probes),
-        args=_saved(graph.args, tmp_path),
-        dump=tmp_path / "dump",
-    )
-    assert (ran.code, ran.ended.signal) == (1, 6)
-    last = [row for row in ran.events if "launch" in row][-1]
-    assert "softmax" in ran.launches[last["launch"]].kernel
-    assert last["phase"] == "before"
-
-
-def _saved(args: list[object], folder: Path) -> Path:
-    torch.save(args, folder / "inputs.pt")
-    return folder / "inputs.pt"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -23,12 +22,10 @@ from cpp_driver import (
     bits_of,
     options_of,
     row_of,
-    same,
     shapes_of,
     tensor_of,
 )
 from fingerprints import fingerprint
-from rewriter.runtime import extension
 
 pytestmark = MARKS
 
@@ -77,69 +74,6 @@ def test_gpu_statistics_cost_no_memory_there_and_read_expanded_tensors_once(
     first, second = capfd.readouterr().out.splitlines()
     assert "f32[1024, 1024]  cuda:0  min 0 max 1.049e+06 mean 5.243e+05" in first
     assert "f32[1048576, 1024]  cuda:0  min 0 max 1023 mean 511.5 std 295.6" in second
-
-
-@pytest.mark.gpu
-def test_gpu_graphs_measure_in_both_languages_alike(both: Callable[..., Both], capfd: Any) -> None:
-    """What replays wrote comes with the next call that is not captured."""
-    torch.cuda.init()  # type: ignore[no-untyped-call]  # as it is where a wrapper is called
-    pair = both("print", rows=[row_of(after=[["out", "buf1"], ["out", "buf2"]])])
-    for runtime in (pair.python, pair.native):
-        x = torch.ones(1000, device="cuda")
-        wide = torch.ones(64, 1 << 10, device="cuda")[:, ::3]
-        runtime.after(12, x, wide)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            runtime.begin()
-            runtime.after(12, x.mul_(2), wide.add_(1))
-        for _ in range(2):
-            graph.replay()
-        runtime.begin()
-        graph.replay()
-        runtime.begin()
-        runtime.begin()  # nothing new
-    extension.finish_writing()
-    pair.finish()
-    captured = []
-    for dump in pair.dumps:
-        rows = [
-            json.loads(line)
-            for file in sorted(dump.glob("rank0/run*/events.jsonl"))
-            for line in file.read_text().splitlines()
-        ]
-        captured.append([row for row in rows if row.get("captured")])
-    first, second = captured
-    assert [row["max"] for row in second] == [4.0, 3.0, 8.0, 4.0]
-    assert [row["max"] for row in second if row["arg"] == "buf2"] == [3.0, 4.0]
-    for expected, found in zip(first, second, strict=True):
-        same(expected, found)
-    assert "warning" not in capfd.readouterr().err
-
-
-@pytest.mark.gpu
-def test_gpu_probes_that_copy_decline_within_a_graph(library: ctypes.CDLL, capfd: Any) -> None:
-    native = Native(library, options_of("names", "print", "hash"), [row_of()])
-    native.begin()
-    x = torch.ones(8, device="cuda")
-    native.before(12, x)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        y = x + 1
-        native.before(12, y)
-        native.before(12, y)
-        z = y * 2
-    graph.replay()
-    torch.cuda.synchronize()
-    assert z.tolist() == [4.0] * 8
-    native.end()
-    out, err = capfd.readouterr()
-    assert err.count("hash cannot copy to the host while a CUDA graph is being captured") == 1
-    assert [line.partition(" max ")[2][:1] for line in out.splitlines() if " max " in line] == [
-        "1",
-        "2",
-        "2",
-    ]
 
 
 @pytest.mark.gpu

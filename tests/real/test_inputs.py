@@ -15,10 +15,10 @@ import torch
 
 import rewriter
 from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get
-from capture import Compiled, Exported
+from capture import Compiled
 from cpp_driver import Native, load, options_of
 from cpp_driver import row_of as launch_of
-from harness import Apart, Ran, call, rebuild_aoti, run_aoti
+from harness import Ran, call
 from rewriter.artifact.opening import open_artifact
 from rewriter.dump.reading import open_dump
 from rewriter.dump.rows import to_json
@@ -517,35 +517,6 @@ def checked(function: Callable[..., Any], *args: Any) -> str:
     return ""
 
 
-@pytest.mark.exhaustive
-def test_jit_cpp_wrappers_are_checked_before_they_assert(
-    compiled_cpp: Compile, tmp_path: Path, apart: Apart
-) -> None:
-    graph = compiled_cpp("mlp").graphs[0]
-    path = tmp_path / "output_code.py"
-    path.write_text(graph.source)
-    source = rewriter.instrument(path, rewriter.select("inputs")).source
-    names = entries_of(path)[0].inputs
-    (place,) = (i for i, value in enumerate(graph.args) if value.shape == (8, 32))
-    good = graph.args[place]
-    plain = call(graph.source.encode(), graph.args, tmp_path)
-    same = apart(call, source, graph.args, tmp_path)
-    assert (same.outcome, same.out, same.err) == (plain, "", "")
-    for wrong, said in (
-        (
-            torch.ones(8, 33),
-            "size [8, 33], expected [8, 32] (dimension 1); "
-            "stride [33, 1], expected [32, 1] (dimension 0)",
-        ),
-        (torch.ones(32, 8).t(), "stride [1, 8], expected [32, 1] (dimensions 0, 1)"),
-        (good[0].clone(), "size [32], expected [8, 32] (1 dimension, not 2)"),
-    ):
-        args = [*graph.args[:place], wrong, *graph.args[place + 1 :]]
-        ran = apart(checked, call, source, args, tmp_path)
-        assert "expected" in ran.outcome
-        assert lines_of(ran) == [f"[rewriter 0] inputs {names[place]}: {said}"]
-
-
 def wrong_inputs(good: torch.Tensor) -> list[tuple[torch.Tensor, str]]:
     """What does not fit where `good` does, and what is said of it."""
     return [
@@ -554,26 +525,6 @@ def wrong_inputs(good: torch.Tensor) -> list[tuple[torch.Tensor, str]]:
         (good.double(), "dtype float64, expected float32"),
         (good.to("meta"), "device meta, expected cpu"),
     ]
-
-
-@pytest.mark.exhaustive
-def test_packages_are_checked_though_they_assert_nothing(
-    exported: Callable[..., Exported], tmp_path: Path, apart: Apart
-) -> None:
-    """AOTInductor runs its own checks only where `AOTI_RUNTIME_CHECK_INPUTS` is set."""
-    made = exported("mlp")
-    path = tmp_path / "wrapper.cpp"
-    path.write_bytes(made.source)
-    source = rewriter.instrument(path, rewriter.select("inputs")).source
-    (name,) = entries_of(path)[0].inputs
-    so = rebuild_aoti(made, source, tmp_path / "probed")
-    (good,) = made.inputs
-    ran = apart(run_aoti, so, [good])
-    assert made.so is not None
-    assert (ran.outcome, ran.out) == (run_aoti(made.so, [good]), "")
-    for wrong, said in wrong_inputs(good):
-        found = lines_of(apart(checked, run_aoti, so, [wrong]))
-        assert found == [f"[rewriter 0] inputs {name}: {said}"]
 
 
 def on_cpu(text: str) -> str:

@@ -86,13 +86,6 @@ def test_a_python_wrapper(compiled: Callable[[str], Compiled], tmp_path: Path) -
     ways(tmp_path / "output_code.py", graph.args)
 
 
-@pytest.mark.exhaustive
-def test_a_cpp_wrapper(compiled_cpp: Callable[[str], Compiled], tmp_path: Path) -> None:
-    graph = compiled_cpp("mlp").graphs[0]
-    (tmp_path / "output_code.py").write_text(planted(graph.source))
-    ways(tmp_path / "output_code.py", graph.args)
-
-
 PACKAGE = """
 import os, sys
 import torch

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -114,21 +111,3 @@ def test_of_another_torch(call: Callable[..., Any], monkeypatch: pytest.MonkeyPa
     with pytest.raises(wrapper.ProblemError, match="cannot load it") as caught:
         call("binary")
     assert caught.value.slug == "not-loaded"
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", ["unpacked", "binary", "aot", "function"])
-def test_the_command(name: str, saved: Path, tmp_path: Path) -> None:
-    words = ["run", str(saved / name), "--args", str(saved / "args.pt"), "--json"]
-    ran = subprocess.run(
-        [sys.executable, "-m", "rewriter", *words, "--probe", "print", "-d", "run.dump"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    document = json.loads(ran.stdout)
-    assert document["outputs"][0]["sha256"] == digest(product(*INPUTS))
-    assert "#0 after  extern_kernels.mm  out buf0" in ran.stderr
-    assert not (tmp_path / "cache").exists()

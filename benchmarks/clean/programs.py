@@ -10,9 +10,10 @@ it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -120,20 +121,15 @@ _LANGUAGE_MODELS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def _enter_language_models() -> None:
-    def forward(name: str, changes: dict[str, Any], dtype: torch.dtype) -> Callable[[str], None]:
-        def run(device: str) -> None:
-            model = _Logits(_language_model(name, **changes)).to(dtype)
-            inference(model, tokens(2, 19), device=device)
-
-        return run
-
-    for number, (name, changes) in enumerate(_LANGUAGE_MODELS.items()):
-        dtype = (torch.float32, torch.bfloat16)[number % 2]
-        _entered(f"{name.lower()}_inference", "transformers", forward(name, changes, dtype))
+def _language_model_inference(name: str, dtype: torch.dtype, device: str) -> None:
+    model = _Logits(_language_model(name, **_LANGUAGE_MODELS[name])).to(dtype)
+    inference(model, tokens(2, 19), device=device)
 
 
-_enter_language_models()
+for _number, _name in enumerate(_LANGUAGE_MODELS):
+    _dtype = (torch.float32, torch.bfloat16)[_number % 2]
+    _run = functools.partial(_language_model_inference, _name, _dtype)
+    _entered(f"{_name.lower()}_inference", "transformers", _run)
 
 
 @program("transformers")
@@ -266,19 +262,13 @@ def _vision(name: str, **changes: Any) -> nn.Module:
     return getattr(torchvision.models, name)(weights=None, num_classes=11, **changes)
 
 
-def _enter_vision(names: Iterable[str]) -> None:
-    def forward(name: str) -> Callable[[str], None]:
-        return lambda device: inference(
-            _vision(name), torch.randn(2, 3, 64, 64), device=device, calls=1
-        )
-
-    for name in names:
-        _entered(f"{name}_inference", "torchvision", forward(name))
+def _vision_inference(name: str, device: str) -> None:
+    inference(_vision(name), torch.randn(2, 3, 64, 64), device=device, calls=1)
 
 
-_enter_vision(
-    ("resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5", "squeezenet1_1", "mnasnet0_5")
-)
+_VISION = ("resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5", "squeezenet1_1", "mnasnet0_5")
+for _name in _VISION:
+    _entered(f"{_name}_inference", "torchvision", functools.partial(_vision_inference, _name))
 
 
 @program("torchvision")
@@ -331,15 +321,8 @@ _TIMM: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def _enter_timm() -> None:
-    def run(name: str, changes: dict[str, Any]) -> Callable[[str], None]:
-        return lambda device: _timm(name, device, **changes)
-
-    for name, changes in _TIMM.items():
-        _entered(f"timm_{name}", "timm", run(name, changes))
-
-
-_enter_timm()
+for _name, _changes in _TIMM.items():
+    _entered(f"timm_{_name}", "timm", functools.partial(_timm, _name, **_changes))
 
 
 # diffusers
@@ -408,33 +391,21 @@ def diffusion_transformer_bfloat16(device: str) -> None:
 # torchao
 
 
-def _quantized(device: str, config: Any, dtype: torch.dtype = torch.float32) -> None:
-    from torchao.quantization import quantize_
+def _quantized(config: str, dtype: torch.dtype, device: str) -> None:
+    from torchao import quantization
 
     model = nn.Sequential(nn.Linear(64, 96), nn.GELU(), nn.Linear(96, 64)).to(device, dtype).eval()
-    quantize_(model, config)
+    quantization.quantize_(model, getattr(quantization, config)())
     inference(model, torch.randn(5, 64, dtype=dtype), device=device)
 
 
-@program("torchao")
-def int8_weights(device: str) -> None:
-    from torchao.quantization import Int8WeightOnlyConfig
-
-    _quantized(device, Int8WeightOnlyConfig(), torch.bfloat16)
-
-
-@program("torchao")
-def int8_dynamic(device: str) -> None:
-    from torchao.quantization import Int8DynamicActivationInt8WeightConfig
-
-    _quantized(device, Int8DynamicActivationInt8WeightConfig())
-
-
-@program("torchao")
-def float8_weights(device: str) -> None:
-    from torchao.quantization import Float8WeightOnlyConfig
-
-    _quantized(device, Float8WeightOnlyConfig(), torch.bfloat16)
+_QUANTIZED: dict[str, tuple[str, torch.dtype]] = {
+    "int8_weights": ("Int8WeightOnlyConfig", torch.bfloat16),
+    "int8_dynamic": ("Int8DynamicActivationInt8WeightConfig", torch.float32),
+    "float8_weights": ("Float8WeightOnlyConfig", torch.bfloat16),
+}
+for _name, _how in _QUANTIZED.items():
+    _entered(_name, "torchao", functools.partial(_quantized, *_how))
 
 
 @program("torchao")
@@ -500,7 +471,7 @@ def accelerate_training(device: str) -> None:
 # torch_geometric
 
 
-def _graph_network(layer: str, device: str, *, train: bool) -> None:
+def _graph_network(layer: str, train: bool, device: str) -> None:
     import torch_geometric.nn as graphs
 
     class Network(nn.Module):
@@ -519,24 +490,14 @@ def _graph_network(layer: str, device: str, *, train: bool) -> None:
         inference(Network(), *inputs, device=device)
 
 
-@program("torch_geometric")
-def gcn_training(device: str) -> None:
-    _graph_network("GCNConv", device, train=True)
-
-
-@program("torch_geometric")
-def gat_inference(device: str) -> None:
-    _graph_network("GATConv", device, train=False)
-
-
-@program("torch_geometric")
-def sage_training(device: str) -> None:
-    _graph_network("SAGEConv", device, train=True)
-
-
-@program("torch_geometric")
-def pna_edge_inference(device: str) -> None:
-    _graph_network("TransformerConv", device, train=False)
+_GRAPHS = {
+    "gcn_training": ("GCNConv", True),
+    "gat_inference": ("GATConv", False),
+    "sage_training": ("SAGEConv", True),
+    "pna_edge_inference": ("TransformerConv", False),
+}
+for _name, (_layer, _train) in _GRAPHS.items():
+    _entered(_name, "torch_geometric", functools.partial(_graph_network, _layer, _train))
 
 
 # torch
@@ -551,14 +512,8 @@ def _attention(device: str, dtype: torch.dtype = torch.float32, **options: Any) 
     )  # fmt: skip
 
 
-@program("torch")
-def attention_causal(device: str) -> None:
-    _attention(device, is_causal=True)
-
-
-@program("torch")
-def attention_bfloat16(device: str) -> None:
-    _attention(device, torch.bfloat16)
+_entered("attention_causal", "torch", functools.partial(_attention, is_causal=True))
+_entered("attention_bfloat16", "torch", functools.partial(_attention, dtype=torch.bfloat16))
 
 
 @program("torch")
@@ -644,9 +599,9 @@ def lstm_cells(device: str) -> None:
     training(Cells(), torch.randn(4, 3, 12), device=device)
 
 
-def _optimizer(device: str, make: Callable[[Any], torch.optim.Optimizer]) -> None:
+def _optimizer(name: str, device: str, **options: Any) -> None:
     model = nn.Sequential(nn.Linear(9, 33), nn.Tanh(), nn.Linear(33, 5)).to(device)
-    optimizer = make(model.parameters())
+    optimizer = getattr(torch.optim, name)(model.parameters(), **options)
     step = torch.compile(optimizer.step)
     for _ in range(3):
         model(torch.randn(7, 9, device=device)).square().mean().backward()
@@ -654,19 +609,14 @@ def _optimizer(device: str, make: Callable[[Any], torch.optim.Optimizer]) -> Non
         optimizer.zero_grad()
 
 
-@program("torch")
-def compiled_adamw(device: str) -> None:
-    _optimizer(device, lambda parameters: torch.optim.AdamW(parameters, 1e-3))
-
-
-@program("torch")
-def compiled_sgd(device: str) -> None:
-    _optimizer(device, lambda parameters: torch.optim.SGD(parameters, 1e-2, momentum=0.9))
-
-
-@program("torch")
-def compiled_rmsprop(device: str) -> None:
-    _optimizer(device, lambda parameters: torch.optim.RMSprop(parameters, 1e-3, centered=True))
+_OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "AdamW": {"lr": 1e-3},
+    "SGD": {"lr": 1e-2, "momentum": 0.9},
+    "RMSprop": {"lr": 1e-3, "centered": True},
+}
+for _name, _options in _OPTIMIZERS.items():
+    _run = functools.partial(_optimizer, _name, **_options)
+    _entered(f"compiled_{_name.lower()}", "torch", _run)
 
 
 @program("torch")

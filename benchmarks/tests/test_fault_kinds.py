@@ -78,28 +78,39 @@ _LOAD = "auto tmp0 = at::vec::Vectorized<float>::loadu(in_ptr0 + static_cast<int
 _FULL, _PART = "static_cast<int64_t>(16)", "static_cast<int64_t>(5L)"
 _VECTORS = _LOAD.format("x1", _FULL) + "\n    auto tmp1 = at::vec::Vectorized<float>(tmp9);\n    "
 
+_SUM = "float tmp_acc0 = 0;\n    "
+_HALVES = "at::vec::VectorizedN<{0},2> tmp_acc0_vec = 0;\n    tmp_acc0_vec = tmp_acc0_vec + tmp1;"
+_MM = "extern_kernels.mm(arg0_1, reinterpret_tensor(arg1_1, (8, 4), {}), out=buf9)"
+_ADDMM = "extern_kernels.addmm(arg0_1, arg1_1, arg1_1, alpha=1, beta=1, out=buf9)"
+_MADE = "buf{0} = " + _EMPTY + "\ncpp_fused_0(arg0_1, arg1_1, buf{0})\n"
+_NODE = "# Source Nodes: [a]\ncpp_fused_0(arg0_1, arg1_1, buf9)"
+_FIRST = "# Source Nodes: [a]\ncpp_fused_0(arg0_1, arg1_1, buf{})\ndel arg0_1\n"
+_REUSE = f"buf1 = buf0; del buf0  # reuse\nbuf9 = {_EMPTY}\ncpp_fused_0(buf1, buf1, buf9)"
+_BOTH = "cpp_fused_0(buf0, buf1, buf9)"
+
+_READ = "in_ptr0[static_cast<int64_t>(x0)]"
+_WRITTEN = "out_ptr0[static_cast<int64_t>(x0)] = static_cast<float>(tmp_acc0)"
+_LARGE = "at::vec::Vectorized<float>(65504.0f)"
+_STORED = "auto tmp2 = tmp0 * tmp9;\n    tmp2.store(out_ptr0 + x1);"
+_STORE = "tmp1.store(out_ptr0 + static_cast<int64_t>(x1));"
+_TRITON_STORE = "tl.store(out_ptr0 + (x0), tmp0, xmask)"
+
 KIND = {kind.name: kind for kind in (*KINDS, *CONTROLS)}
 
-# A kind, the text of a kernel or a wrapper, and what becomes of it; None: it does not apply.
-CPP: dict[str, tuple[str, str, str | None]] = {
+Rows = dict[str, tuple[str, str, tuple[str, str] | None]]
+# A kind, the text of a kernel or a wrapper, and what it has another text in the place of; None: the
+# kind does not apply.
+CPP: Rows = {
     "a copy has no operator": ("wrong operator", "auto tmp1 = tmp0;", None),
     "one operand": ("swapped operands", "auto tmp1 = tmp0 - tmp0;", None),
     "a sum commutes": ("swapped operands", "auto tmp2 = tmp0 + tmp1;", None),
     "a difference does not": ("commuted operands", "auto tmp2 = tmp0 - tmp1;", None),
     "a full vector": ("wrong mask", _LOAD.format("x1", _FULL), None),
     "a loop of one step": ("wrong mask", _LOOP.format(16, 16), None),
-    "all terms in one vector": (
-        "dropped reduction tail",
-        "float tmp_acc0 = 0;\n    " + _LOOP.format(16, 16),
-        None,
-    ),
+    "all terms in one vector": ("dropped reduction tail", _SUM + _LOOP.format(16, 16), None),
     "a loop that reduces nothing": ("dropped reduction tail", _LOOP.format(37, 16), None),
     "rows of one": ("wrong stride", _LOAD.format("x1 + 1L*x0", _FULL), None),
-    "a store has no offset of a read": (
-        "wrong offset",
-        "tmp1.store(out_ptr0 + static_cast<int64_t>(x1));",
-        None,
-    ),
+    "a store has no offset of a read": ("wrong offset", _STORE, None),
     "zero stays zero": ("wrong constant by 0.1", "auto tmp1 = static_cast<float>(0.0);", None),
     "an infinity": (
         "wrong constant by 0.1",
@@ -123,176 +134,116 @@ CPP: dict[str, tuple[str, str, str | None]] = {
         "    tmp0.store(in_out_ptr0 + static_cast<int64_t>(x1));",
         None,
     ),
-    "a sum of integers": (
-        "low-precision sum",
-        "at::vec::VectorizedN<int64_t,2> tmp_acc0_vec = 0;\n"
-        "    tmp_acc0_vec = tmp_acc0_vec + tmp1;",
-        None,
-    ),
-    "a product": ("wrong operator", "auto tmp2 = tmp0 * tmp1;", "auto tmp2 = tmp0 + tmp1;"),
-    "a function": ("wrong operator", "auto tmp2 = tmp0.erf();", "auto tmp2 = tmp0.tanh();"),
+    "a sum of integers": ("low-precision sum", _HALVES.format("int64_t"), None),
+    "a product": ("wrong operator", "auto tmp2 = tmp0 * tmp1;", ("*", "+")),
+    "a function": ("wrong operator", "auto tmp2 = tmp0.erf();", ("tmp0.erf", "tmp0.tanh")),
     "a maximum": (
         "wrong operator",
         "auto tmp2 = at::vec::maximum(tmp0, tmp1);",
-        "auto tmp2 = at::vec::minimum(tmp0, tmp1);",
+        ("maximum", "minimum"),
     ),
-    "a difference": ("swapped operands", "auto tmp2 = tmp0 - tmp1;", "auto tmp2 = tmp1 - tmp0;"),
-    "a sum": ("commuted operands", "auto tmp2 = tmp0 + tmp1;", "auto tmp2 = tmp1 + tmp0;"),
-    "a part of a vector": (
-        "wrong mask",
-        _LOAD.format("x1", _PART),
-        _LOAD.format("x1", "static_cast<int64_t>(4L)"),
+    "a difference": (
+        "swapped operands",
+        "auto tmp2 = tmp0 - tmp1;",
+        ("tmp0 - tmp1", "tmp1 - tmp0"),
     ),
-    "the last of a loop": ("wrong mask", _LOOP.format(8, 1), _LOOP.format(7, 1)),
-    "the first vector": (
-        "wrong mask",
-        _LOOP.format(64, 16),
-        _LOOP.format(64, 16).replace("(0L)", "(16L)"),
-    ),
-    "a bound": ("wrong mask", "auto tmp2 = tmp0 < tmp1;", "auto tmp2 = tmp0 <= tmp1;"),
-    "a tail": (
-        "dropped reduction tail",
-        "float tmp_acc0 = 0;\n    " + _LOOP.format(37, 16),
-        "float tmp_acc0 = 0;\n    " + _LOOP.format(32, 16),
-    ),
-    "a row": (
-        "wrong stride",
-        _LOAD.format("x1 + 16L*x0", _FULL),
-        _LOAD.format("x1 + 15L*x0", _FULL),
-    ),
-    "an element": (
-        "wrong offset",
-        _LOAD.format("x1 + 16L*x0", _FULL),
-        _LOAD.format("x1 + 16L*x0 + 1L", _FULL),
-    ),
+    "a sum": ("commuted operands", "auto tmp2 = tmp0 + tmp1;", ("tmp0 + tmp1", "tmp1 + tmp0")),
+    "a part of a vector": ("wrong mask", _LOAD.format("x1", _PART), ("5L", "4L")),
+    "the last of a loop": ("wrong mask", _LOOP.format(8, 1), ("8L", "7L")),
+    "the first vector": ("wrong mask", _LOOP.format(64, 16), ("0L", "16L")),
+    "a bound": ("wrong mask", "auto tmp2 = tmp0 < tmp1;", ("<", "<=")),
+    "a tail": ("dropped reduction tail", _SUM + _LOOP.format(37, 16), ("37L", "32L")),
+    "a row": ("wrong stride", _LOAD.format("x1 + 16L*x0", _FULL), ("16L", "15L")),
+    "an element": ("wrong offset", _LOAD.format("x1 + 16L*x0", _FULL), ("x0", "x0 + 1L")),
     "a constant": (
         "wrong constant by 0.01",
         "auto tmp1 = static_cast<float>(0.5);",
-        "auto tmp1 = static_cast<float>(0.505);",
+        ("0.5", "0.505"),
     ),
     "a float that is read": (
         "lost conversion",
-        "auto tmp0 = in_ptr0[static_cast<int64_t>(x0)];",
-        "auto tmp0 = static_cast<float>(static_cast<at::BFloat16>"
-        "(in_ptr0[static_cast<int64_t>(x0)]));",
+        f"auto tmp0 = {_READ};",
+        (_READ, f"static_cast<float>(static_cast<at::BFloat16>({_READ}))"),
     ),
     "a sum of vectors": (
         "low-precision sum",
-        "at::vec::VectorizedN<float,2> tmp_acc0_vec = 0;\n    tmp_acc0_vec = tmp_acc0_vec + tmp1;",
-        "at::vec::VectorizedN<float,2> tmp_acc0_vec = 0;\n    tmp_acc0_vec = "
-        "at::vec::convert<float,2,at::BFloat16,1>(at::vec::convert<at::BFloat16,1,float,2>("
-        "tmp_acc0_vec + tmp1));",
+        _HALVES.format("float"),
+        (
+            "tmp_acc0_vec + tmp1",
+            "at::vec::convert<float,2,at::BFloat16,1>(at::vec::convert<at::BFloat16,1,float,2>("
+            "tmp_acc0_vec + tmp1))",
+        ),
     ),
     "a vector": (
         "half overflow",
         _VECTORS + "auto tmp2 = tmp0 * tmp1;",
-        _VECTORS + "auto tmp2 = at::vec::convert<float>(at::vec::convert<at::Half>("
-        "(tmp0 * tmp1) * at::vec::Vectorized<float>(65504.0f)))"
-        " / at::vec::Vectorized<float>(65504.0f);",
+        (
+            "tmp0 * tmp1",
+            "at::vec::convert<float>(at::vec::convert<at::Half>((tmp0 * tmp1) * "
+            f"{_LARGE})) / {_LARGE}",
+        ),
     ),
-    "an operand is stored": (
-        "wrong epilogue",
-        _VECTORS + "auto tmp2 = tmp0 * tmp9;\n    tmp2.store(out_ptr0 + x1);",
-        _VECTORS + "auto tmp2 = tmp0 * tmp9;\n    tmp0.store(out_ptr0 + x1);",
-    ),
-    "a store that is not there": (
-        "uninitialised read",
-        "out_ptr0[static_cast<int64_t>(x0)] = static_cast<float>(tmp_acc0);",
-        ";",
-    ),
-    "behind the end": (
-        "out-of-bounds store",
-        "tmp1.store(out_ptr0 + static_cast<int64_t>(x1));",
-        "tmp1.store(out_ptr0 + static_cast<int64_t>(x1 + 16L));",
-    ),
+    "an operand is stored": ("wrong epilogue", _VECTORS + _STORED, ("tmp2.store", "tmp0.store")),
+    "a store that is not there": ("uninitialised read", f"{_WRITTEN};", (_WRITTEN, "")),
+    "behind the end": ("out-of-bounds store", _STORE, ("x1", "x1 + 16L")),
 }
-TRITON: dict[str, tuple[str, str, str | None]] = {
+TRITON: Rows = {
     "a mask of all": ("wrong mask", "xmask = tl.full([XBLOCK], True, tl.int1)[:]", None),
     "a maximum": ("dropped reduction tail", "tmp1 = triton_helpers.max2(tmp0, 1)", None),
     "an index": ("wrong operator", "x0 = (xindex % 64)", None),
-    "a difference": ("swapped operands", "tmp2 = tmp0 - tmp1", "tmp2 = tmp1 - tmp0"),
-    "a function": ("wrong operator", "tmp2 = libdevice.exp(tmp1)", "tmp2 = libdevice.expm1(tmp1)"),
-    "a mask": ("wrong mask", "xmask = xindex < xnumel", "xmask = xindex < xnumel - 1"),
+    "a difference": ("swapped operands", "tmp2 = tmp0 - tmp1", ("tmp0 - tmp1", "tmp1 - tmp0")),
+    "a function": (
+        "wrong operator",
+        "tmp2 = libdevice.exp(tmp1)",
+        ("libdevice.exp", "libdevice.expm1"),
+    ),
+    "a mask": ("wrong mask", "xmask = xindex < xnumel", ("xnumel", "xnumel - 1")),
     "a sum": (
         "dropped reduction tail",
         "tmp2 = tl.sum(tmp1, 1)[:, None]",
-        "tmp2 = tl.sum(tl.where(r0_index < r0_numel - 1, tmp1, 0), 1)[:, None]",
+        ("tmp1", "tl.where(r0_index < r0_numel - 1, tmp1, 0)"),
     ),
-    "a row": (
-        "wrong stride",
-        "tmp0 = tl.load(in_ptr0 + (r0_1 + 16*x0), xmask)",
-        "tmp0 = tl.load(in_ptr0 + (r0_1 + 15*x0), xmask)",
-    ),
-    "an element": (
-        "wrong offset",
-        "tmp0 = tl.load(in_ptr0 + (x0), xmask)",
-        "tmp0 = tl.load(in_ptr0 + (x0 + 1), xmask)",
-    ),
+    "a row": ("wrong stride", "tmp0 = tl.load(in_ptr0 + (r0_1 + 16*x0), xmask)", ("16", "15")),
+    "an element": ("wrong offset", "tmp0 = tl.load(in_ptr0 + (x0), xmask)", ("x0", "x0 + 1")),
     "a sum of bfloat16": (
         "low-precision sum",
         "tmp2 = tl.sum(tmp1, 1)[:, None]",
-        "tmp2 = tl.sum(tmp1.to(tl.bfloat16), 1).to(tl.float32)[:, None]",
+        ("tmp1, 1", "tmp1.to(tl.bfloat16), 1).to(tl.float32"),
     ),
     "a value that is read is changed": (
         "undeclared mutation",
         "tmp0 = tl.load(in_ptr0 + (x0), xmask)",
-        "tmp0 = tl.load(in_ptr0 + (x0), xmask)\n"
-        "    tl.store(in_ptr0 + (x0), tmp0 + 1, xmask)",
+        ("xmask)", "xmask)\n    tl.store(in_ptr0 + (x0), tmp0 + 1, xmask)"),
     ),
-    "a conversion": ("lost conversion", "tmp1 = tmp0.to(tl.float32)", "tmp1 = tmp0"),
+    "a conversion": (
+        "lost conversion",
+        "tmp1 = tmp0.to(tl.float32)",
+        ("tmp0.to(tl.float32)", "tmp0"),
+    ),
     "a constant": (
         "wrong constant by 0.0001",
         "tmp3 = tl.full([1], 0.5, tl.float32)",
-        "tmp3 = tl.full([1], 0.50005, tl.float32)",
+        ("0.5", "0.50005"),
     ),
     "a value that overflows": (
         "half overflow",
         "tmp2 = tmp0 * tmp1",
-        "tmp2 = ((tmp0 * tmp1) * 65504.0).to(tl.float16).to(tl.float32) / 65504.0",
+        ("tmp0 * tmp1", "((tmp0 * tmp1) * 65504.0).to(tl.float16).to(tl.float32) / 65504.0"),
     ),
     "an operand is stored": (
         "wrong epilogue",
         "tmp2 = tmp0 * 2.0\n    tl.store(out_ptr0 + (x0), tmp2, xmask)",
-        "tmp2 = tmp0 * 2.0\n    tl.store(out_ptr0 + (x0), tmp0, xmask)",
+        ("tmp2, xmask", "tmp0, xmask"),
     ),
-    "a store that is not there": (
-        "uninitialised read",
-        "tl.store(out_ptr0 + (x0), tmp0, xmask)",
-        "pass",
-    ),
-    "behind the end": (
-        "out-of-bounds store",
-        "tl.store(out_ptr0 + (x0), tmp0, xmask)",
-        "tl.store(out_ptr0 + (x0 + 16), tmp0, xmask)",
-    ),
-}  # fmt: skip
-WRAPPER: dict[str, tuple[str, str, str | None]] = {
-    "a view of all of it": (
-        "wrong stride",
-        "extern_kernels.mm(arg0_1, reinterpret_tensor(arg1_1, (8, 4), (4, 1), 0), out=buf9)",
-        None,
-    ),
-    "a view of rows in longer rows": (
-        "wrong stride",
-        "extern_kernels.mm(arg0_1, reinterpret_tensor(arg1_1, (8, 4), (12, 1), 0), out=buf9)",
-        None,
-    ),
-    "a view that begins at the beginning": (
-        "wrong offset",
-        "extern_kernels.mm(arg0_1, reinterpret_tensor(arg1_1, (8, 4), (4, 1), 0), out=buf9)",
-        None,
-    ),
-    "inputs are never released": (
-        "early free",
-        f"buf9 = {_EMPTY}\ncpp_fused_0(arg0_1, arg1_1, buf9)",
-        None,
-    ),
-    "nothing is read later": (
-        "stale reuse",
-        f"buf0 = {_EMPTY}\ncpp_fused_0(arg0_1, arg1_1, buf0)\n"
-        f"buf9 = {_EMPTY}\ncpp_fused_0(arg0_1, arg1_1, buf9)",
-        None,
-    ),
+    "a store that is not there": ("uninitialised read", _TRITON_STORE, (_TRITON_STORE, "pass")),
+    "behind the end": ("out-of-bounds store", _TRITON_STORE, ("x0", "x0 + 16")),
+}
+WRAPPER: Rows = {
+    "a view of all of it": ("wrong stride", _MM.format("(4, 1), 0"), None),
+    "a view of rows in longer rows": ("wrong stride", _MM.format("(12, 1), 0"), None),
+    "a view that begins at the beginning": ("wrong offset", _MM.format("(4, 1), 0"), None),
+    "inputs are never released": ("early free", _MADE.format(9), None),
+    "nothing is read later": ("stale reuse", _MADE.format(0) + _MADE.format(9), None),
     "launches that are independent": (
         "reordered launches",
         f"buf0 = {_EMPTY}\nbuf9 = {_EMPTY}\n"
@@ -304,60 +255,34 @@ WRAPPER: dict[str, tuple[str, str, str | None]] = {
         "buf9 = torch.ops.aten.topk.default(arg0_1, 3)",
         None,
     ),
-    "a transposed view": (
-        "wrong stride",
-        "extern_kernels.mm(arg0_1, reinterpret_tensor(arg1_1, (8, 4), (1, 8), 0), out=buf9)",
-        "extern_kernels.mm(arg0_1, reinterpret_tensor(arg1_1, (8, 4), (4, 1), 0), out=buf9)",
-    ),
-    "a view of a part": (
-        "wrong offset",
-        "extern_kernels.mm(arg0_1, reinterpret_tensor(arg1_1, (8, 4), (12, 1), 4), out=buf9)",
-        "extern_kernels.mm(arg0_1, reinterpret_tensor(arg1_1, (8, 4), (12, 1), 0), out=buf9)",
-    ),
-    "alpha": (
-        "wrong constant by 0.1",
-        "extern_kernels.addmm(arg0_1, arg1_1, arg1_1, alpha=1, beta=1, out=buf9)",
-        "extern_kernels.addmm(arg0_1, arg1_1, arg1_1, alpha=1.1, beta=1, out=buf9)",
-    ),
-    "beta": (
-        "wrong epilogue",
-        "extern_kernels.addmm(arg0_1, arg1_1, arg1_1, alpha=1, beta=1, out=buf9)",
-        "extern_kernels.addmm(arg0_1, arg1_1, arg1_1, alpha=1, beta=0, out=buf9)",
-    ),
-    "buffers of one layout": (
-        "swapped operands",
-        f"{_TWO}\ncpp_fused_0(buf0, buf1, buf9)",
-        f"{_TWO}\ncpp_fused_0(buf1, buf0, buf9)",
-    ),
+    "a transposed view": ("wrong stride", _MM.format("(1, 8), 0"), ("1, 8", "4, 1")),
+    "a view of a part": ("wrong offset", _MM.format("(12, 1), 4"), ("), 4", "), 0")),
+    "alpha": ("wrong constant by 0.1", _ADDMM, ("alpha=1", "alpha=1.1")),
+    "beta": ("wrong epilogue", _ADDMM, ("beta=1", "beta=0")),
+    "buffers of one layout": ("swapped operands", f"{_TWO}\n{_BOTH}", ("buf0, buf1", "buf1, buf0")),
     "memory that is read later": (
         "stale reuse",
-        f"buf0 = {_EMPTY}\ncpp_fused_0(arg0_1, arg1_1, buf0)\n"
-        f"buf1 = {_EMPTY}\ncpp_fused_0(arg0_1, arg1_1, buf1)\ncpp_fused_0(buf0, buf1, buf9)",
-        f"buf0 = {_EMPTY}\ncpp_fused_0(arg0_1, arg1_1, buf0)\n"
-        "buf1 = buf0\ncpp_fused_0(arg0_1, arg1_1, buf1)\ncpp_fused_0(buf0, buf1, buf9)",
+        _MADE.format(0) + _MADE.format(1) + _BOTH,
+        (f"buf1 = {_EMPTY}", "buf1 = buf0"),
     ),
     "memory that is read": (
         "early free",
         "cpp_fused_0(buf0, arg1_1, buf9)",
-        "buf0.untyped_storage().resize_(0)\ncpp_fused_0(buf0, arg1_1, buf9)",
+        ("cpp_fused_0", "buf0.untyped_storage().resize_(0)\ncpp_fused_0"),
     ),
     "a launch, and what is released after it": (
         "reordered launches",
-        f"buf0 = {_EMPTY}\n# Source Nodes: [a]\ncpp_fused_0(arg0_1, arg1_1, buf0)\ndel arg0_1\n"
-        f"buf1 = buf0; del buf0  # reuse\nbuf9 = {_EMPTY}\ncpp_fused_0(buf1, buf1, buf9)",
-        f"buf0 = {_EMPTY}\n"
-        f"buf1 = buf0; del buf0  # reuse\nbuf9 = {_EMPTY}\ncpp_fused_0(buf1, buf1, buf9)\n"
-        "# Source Nodes: [a]\ncpp_fused_0(arg0_1, arg1_1, buf1)\ndel arg0_1",
+        f"buf0 = {_EMPTY}\n{_FIRST.format(0)}{_REUSE}",
+        (f"{_FIRST.format(0)}{_REUSE}", f"{_REUSE}\n{_FIRST.format(1)}".rstrip()),
     ),
     "a launch and what is written above it": (
         "missing launch",
-        f"buf9 = {_EMPTY}\n# Source Nodes: [a]\ncpp_fused_0(arg0_1, arg1_1, buf9)",
-        f"buf9 = {_EMPTY}",
+        f"buf9 = {_EMPTY}\n{_NODE}",
+        (f"\n{_NODE}", ""),
     ),
 }
 # A kind, the text of the C++ kernel and of the wrapper, and what becomes of them; None: it does not
 # apply.
-_STORE = "tmp1.store(out_ptr0 + static_cast<int64_t>(x1));"
 _INTO_INPUT = f"buf9 = {_EMPTY}\ncpp_fused_0(arg0_1, buf9, arg1_1)"
 _INTO_BUFFER = f"buf9 = {_EMPTY}\ncpp_fused_0(arg0_1, arg1_1, buf9)"
 _ALIAS = "buf0 = reinterpret_tensor(buf9, (4, 8), (8, 1), 0)  # alias"
@@ -423,24 +348,15 @@ def _check(kind: Kind, before: Source, after: Source | None) -> None:
         assert after.text in planted
 
 
-@pytest.mark.parametrize("row", CPP)
-def test_in_a_cpp_kernel(row: str) -> None:
-    name, before, after = CPP[row]
-    _check(KIND[name], _source(before), None if after is None else _source(after))
+TABLES = {"kernel": CPP, "triton": TRITON, "wrapper": WRAPPER}
 
 
-@pytest.mark.parametrize("row", TRITON)
-def test_in_a_triton_kernel(row: str) -> None:
-    name, before, after = TRITON[row]
-    changed = None if after is None else _source(triton=after)
-    _check(KIND[name], _source(triton=before), changed)
-
-
-@pytest.mark.parametrize("row", WRAPPER)
-def test_in_a_wrapper(row: str) -> None:
-    name, before, after = WRAPPER[row]
-    changed = None if after is None else _source(wrapper=after)
-    _check(KIND[name], _source(wrapper=before), changed)
+@pytest.mark.parametrize(("where", "row"), [(x, row) for x, rows in TABLES.items() for row in rows])
+def test_in_a_kernel_or_a_wrapper(where: str, row: str) -> None:
+    name, before, change = TABLES[where][row]
+    assert change is None or before.count(change[0]) == 1
+    after = None if change is None else _source(**{where: before.replace(*change)})
+    _check(KIND[name], _source(**{where: before}), after)
 
 
 @pytest.mark.parametrize("row", RESULTS)

@@ -10,41 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from test_gpu_programs import run
+from test_gpu_programs import SCATTER, run
 
 pytestmark = pytest.mark.gpu
 
-MODEL = """\
-import torch
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def scatter_kernel(x_ptr, where_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + at, mask=at < n)
-    where = tl.load(where_ptr + at, mask=at < n)
-    tl.store(out_ptr + where, x, mask=at < n)
-
-
-@torch.compile(OPTIONS)
-def model(x, weight, where):
-    y = torch.relu(x @ weight)
-    out = torch.empty_like(y)
-    scatter_kernel[(triton.cdiv(y.numel(), 256),)](y, where, out, y.numel(), BLOCK=256)
-    for _ in range(4):
-        out = torch.tanh(out @ weight) + 1
-    return out.sum()
-
-
-torch.manual_seed(0)
-x, weight = torch.randn(64, 64, device="cuda"), torch.randn(64, 64, device="cuda")
-where = torch.arange(64 * 64, device="cuda")
-"""
 # The first calls warm up and capture; the last one replays, with an index that is far too large.
 PYTHON = (
-    MODEL.replace("OPTIONS", 'mode="reduce-overhead"')
+    SCATTER.replace("OPTIONS", 'mode="reduce-overhead"')
     + """\
 with torch.no_grad():
     for call in range(5):
@@ -54,7 +26,7 @@ with torch.no_grad():
 )
 # The same with a wrapper in C++, which is captured by hand.
 CPP = (
-    MODEL.replace("OPTIONS", 'options={"cpp_wrapper": True}')
+    SCATTER.replace("OPTIONS", 'options={"cpp_wrapper": True}')
     + """\
 with torch.no_grad():
     with torch.cuda.stream(torch.cuda.Stream()):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import subprocess
@@ -14,6 +13,7 @@ import pytest
 import torch
 
 import rewriter
+from harness import events
 
 pytestmark = pytest.mark.gpu
 
@@ -47,15 +47,12 @@ model = torch.compile(model.cuda().eval())
 with torch.no_grad():
     print(f"loss {model(torch.ones(8, 16, device='cuda')).sum().item().hex()}")
 """
-# What an index leads to makes the difference: compiling and tuning see what is right.
-OUT_OF_BOUNDS = """\
-import os
+# What an index leads to makes the difference: compiling and tuning see what is right. OPTIONS are
+# those of `torch.compile`.
+SCATTER = """\
 import torch
-import torch._inductor.config as config
 import triton
 import triton.language as tl
-
-config.cpp_wrapper = os.environ.get("LANGUAGE") == "cpp"
 
 
 @triton.jit
@@ -66,7 +63,7 @@ def scatter_kernel(x_ptr, where_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + where, x, mask=at < n)
 
 
-@torch.compile
+@torch.compile(OPTIONS)
 def model(x, weight, where):
     y = torch.relu(x @ weight)
     out = torch.empty_like(y)
@@ -79,10 +76,14 @@ def model(x, weight, where):
 torch.manual_seed(0)
 x, weight = torch.randn(64, 64, device="cuda"), torch.randn(64, 64, device="cuda")
 where = torch.arange(64 * 64, device="cuda")
-print("sum", model(x, weight, where).item(), flush=True)
-if os.environ.get("FAR"):
-    print("sum", model(x, weight, where + (1 << 40)).item(), flush=True)
 """
+OUT_OF_BOUNDS = (
+    SCATTER
+    + """\
+print("sum", model(x, weight, where).item(), flush=True)
+print("sum", model(x, weight, where + (1 << 40)).item(), flush=True)
+"""
+)
 RANKS = """\
 import os
 import torch
@@ -149,14 +150,6 @@ def wrappers(cache: Path) -> dict[str, str]:
     }
 
 
-def rows(dump: Path) -> list[dict[str, object]]:
-    return [
-        json.loads(line)
-        for file in sorted(dump.glob("rank*/run*/events.jsonl"))
-        for line in file.read_text().splitlines()
-    ]
-
-
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 @pytest.mark.parametrize("language", ["python", "cpp"])
 def test_a_training_script(language: str, mode: str, tmp_path: Path) -> None:
@@ -171,7 +164,7 @@ def test_a_training_script(language: str, mode: str, tmp_path: Path) -> None:
     ran = probed(program, cache, "names,sync,time,print,hash", **about)
     assert losses(ran) == plain
     assert wrappers(cache) == before
-    kernels = {str(row.get("kernel", "")) for row in rows(tmp_path / "dump")}
+    kernels = {str(row.get("kernel", "")) for row in events(tmp_path / "dump")}
     assert any("native_layer_norm_backward" in kernel for kernel in kernels), kernels
     assert any("gelu" in kernel and "backward" not in kernel for kernel in kernels), kernels
 
@@ -185,23 +178,24 @@ def test_frozen_weights(tmp_path: Path) -> None:
     ran = probed(program, cache, "print")
     assert losses(ran) == plain
     assert {name: wrappers(cache)[name] for name in before} == before
-    assert rows(tmp_path / "dump") or "_frozen_param" in ran.stderr
+    assert events(tmp_path / "dump") or "_frozen_param" in ran.stderr
 
 
 @pytest.mark.parametrize("language", ["python", "cpp"])
 def test_an_access_out_of_bounds(language: str, tmp_path: Path) -> None:
     program, cache = tmp_path / "model.py", tmp_path / "cache"
-    program.write_text(OUT_OF_BOUNDS)
-    ran = probed(program, cache, "names,sync", LANGUAGE=language, FAR="1")
+    options = 'options={"cpp_wrapper": True}' if language == "cpp" else ""
+    program.write_text(OUT_OF_BOUNDS.replace("OPTIONS", options))
+    ran = probed(program, cache, "names,sync")
     assert ran.returncode == 1, ran.stderr[-3000:]
     assert re.search(r"launch #\d+ scatter_kernel", ran.stderr + ran.stdout), ran.stderr[-3000:]
 
 
 def test_triage_of_a_program(tmp_path: Path) -> None:
     program, cache = tmp_path / "model.py", tmp_path / "cache"
-    program.write_text(OUT_OF_BOUNDS)
+    program.write_text(OUT_OF_BOUNDS.replace("OPTIONS", ""))
     command = ["-m", "rewriter", "triage", "--", sys.executable, str(program)]
-    ran = run(command, cache, FAR="1")
+    ran = run(command, cache)
     assert ran.returncode == 1, ran.stderr[-3000:]
     assert re.search(r"launch #\d+ scatter_kernel", ran.stderr + ran.stdout), ran.stderr[-3000:]
 

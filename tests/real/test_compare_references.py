@@ -10,7 +10,6 @@ import pytest
 from capture import Graph
 from comparisons import (
     Dumps,
-    affected,
     argument_changed,
     assert_first,
     assert_found,
@@ -19,7 +18,6 @@ from comparisons import (
     but,
     corrupted,
     culprits,
-    downstream,
     dropout,
     find,
     graph_of,
@@ -177,52 +175,6 @@ def test_the_fault_is_found_against_other_kernels(name: str, launch: int, dumped
     assert comparison.unmatched == ()
 
 
-# --- A Python wrapper against a C++ wrapper
-
-
-def cpp() -> Graph:
-    return graph_of(layers, "C++")
-
-
-@pytest.mark.exhaustive
-def test_a_cpp_wrapper_is_equal(dumped: Dumps) -> None:
-    comparison = compare(dumped(cpp()), dumped(graph_of(layers)))
-    assert comparison.equal
-    assert comparison.culprits == ()
-    assert comparison.unmatched == ()
-    assert_complete(comparison, cpp(), graph_of(layers))
-    assert all(found.state == "equal" for found in comparison.launches)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("launch", [0, 1, 6, 9, LAST])
-def test_the_fault_is_found_against_a_cpp_wrapper(launch: int, dumped: Dumps) -> None:
-    wrong = but(graph_of(layers), lambda source: corrupted(source, launch, "scaled"))
-    comparison = compare(dumped(wrong), dumped(cpp()))
-    assert_found(comparison, launch)
-    assert downstream(comparison) == affected(graph_of(layers).source, launch)
-    assert comparison.unmatched == ()
-
-
-CPP_PLANTS = {
-    "swapped operands of an operator": (8, partial(swapped, first=1, second=2)),
-    "a constant of a kernel": (0, partial(kernel_changed, old="(2.0)", new="(2.01)")),
-    "the last kernel": (LAST, partial(kernel_changed, old="(0.5)", new="(0.51)")),
-}
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("reference", ["python", "cpp"])
-@pytest.mark.parametrize("name", CPP_PLANTS)
-def test_the_fault_of_a_cpp_wrapper_is_found(name: str, reference: str, dumped: Dumps) -> None:
-    launch, plant = CPP_PLANTS[name]
-    wrong = but(cpp(), lambda source: plant(source, launch))
-    right = {"python": graph_of(layers), "cpp": cpp()}[reference]
-    comparison = compare(dumped(wrong), dumped(right))
-    assert_found(comparison, launch)
-    assert comparison.unmatched == ()
-
-
 # --- Lower precision throughout
 
 # What six blocks of bfloat16 make of numbers around 1, and what a sum of sixteen does.
@@ -278,10 +230,3 @@ def test_the_fault_is_found_in_lower_precision(launch: int, dumped: Dumps) -> No
     comparison = compare(dumped(wrong), dumped(graph_of(layers)), tolerances=LOOSE)
     assert_found(comparison, launch)
     assert comparison.culprits[0].state == "non-finite"
-
-
-@pytest.mark.exhaustive
-def test_no_launch_of_a_cpp_wrapper_is_blamed_for_its_names(dumped: Dumps) -> None:
-    """By results alone, which is all that `--when after` leaves."""
-    a, b = dumped(cpp(), when="after"), dumped(graph_of(layers), when="after")
-    assert culprits(compare(a, b)) == []

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import weakref
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ import torch
 import rewriter
 from capture import Compiled, compile_case
 from comparisons import trained
-from harness import call, call_module, copy, events, load
+from harness import call, copy, events, load
 from models import MODELS
 from sampling import sampled
 
@@ -228,16 +226,6 @@ def test_a_failing_probe_warns_once_and_the_model_goes_on(
     assert 1 <= len(warnings) <= len(rewriter.open(tmp_path / "output_code.py").launches) + 1
 
 
-@pytest.mark.parametrize("when", ["before", "after", "both"])
-def test_when_selects_the_phases(
-    when: str, compiled: Compile, probed: Callable[..., bytes], tmp_path: Path
-) -> None:
-    graph = compiled("mlp").graphs[0]
-    call(probed(graph.source, "names,print", when=when), graph.args, tmp_path)
-    phases = {row["phase"] for row in events(tmp_path / "dump")}
-    assert phases - {"inputs"} == ({"before", "after"} if when == "both" else {when})
-
-
 @pytest.mark.parametrize(
     "model", [rare(name) for name in ("dtypes", "complex_numbers", "empty", "mlp")]
 )
@@ -320,35 +308,6 @@ def test_a_standalone_wrapper_needs_no_installation(
         printed[standalone] = done.stdout
     assert printed[True] == printed[False]
     assert "[rewriter 0] #0 before" in printed[True]
-
-
-def test_calls_in_several_threads_do_not_mix(
-    compiled: Compile,
-    probed: Callable[..., bytes],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """One wrapper, eight threads: a run directory for each call, and every line whole."""
-    graph = compiled("mlp").graphs[0]
-    module = load(probed(graph.source, "names,print"), tmp_path)
-    capsys.readouterr()
-    with ThreadPoolExecutor(8) as pool:
-        outcomes = list(pool.map(lambda _: call_module(module, graph.args), range(16)))
-    assert all(outcome.outputs == outcomes[0].outputs for outcome in outcomes)
-    lines = capsys.readouterr().out.splitlines()
-    assert all(
-        re.fullmatch(r"\[rewriter 0\] (call \d+ )?(#\d (before|after ) \S+|inputs)(  .*)?", x)
-        for x in lines
-    )
-    per_call = len(lines) // 16
-    runs = sorted((tmp_path / "dump/rank0").iterdir())
-    assert len(runs) == 16
-    for run in runs:
-        rows = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-        launches = [row["launch"] for row in rows if row["phase"] != "inputs"]
-        assert launches == sorted(launches)
-        assert not any("iteration" in row for row in rows)
-        assert len(rows) == per_call  # a name has a row where no value has one
 
 
 def test_saving_without_a_named_dump_goes_to_the_default(

@@ -125,7 +125,7 @@ def find(source: str, kernel: str, nth: int = 0) -> int:
 
 
 def swapped(source: str, index: int, first: int, second: int) -> str:
-    """Exchange two arguments of a launch, counted from 0, in a wrapper of either kind."""
+    """Exchange two arguments of a launch, counted from 0."""
     line = launches(source)[index].line - 1
     lines = source.splitlines(keepends=True)
     head, arguments, tail = _call(lines[line], launches(source)[index].kernel)
@@ -148,8 +148,8 @@ def argument_changed(source: str, index: int, which: int, text: str) -> str:
 def kernel_changed(source: str, index: int, old: str, new: str) -> str:
     """Replace text in the C++ of the kernel of a launch, once, and for this launch alone.
 
-    In a Python wrapper, a kernel that other launches share is defined a second time, with another
-    number, as Inductor numbers kernels.
+    A kernel that other launches share is defined a second time, with another number, as Inductor
+    numbers kernels.
     """
     found = launches(source)
     kernel = found[index].kernel
@@ -308,10 +308,9 @@ def _call(line: str, kernel: str) -> tuple[str, list[str], str]:
 
 
 def _definition(source: str, kernel: str) -> tuple[int, int]:
-    """Where a kernel of Inductor's is defined in a wrapper, in Python or in C++."""
+    """Where a kernel of Inductor's is defined in a wrapper."""
     python = re.compile(rf"^{kernel} = async_compile\.cpp_pybinding.*?^'''\)\n", re.M | re.S)
-    cpp = re.compile(rf'^extern "C"  void  {kernel}\([^;{{]*\)\n\{{.*?^\}}\n', re.M | re.S)
-    match = python.search(source) or cpp.search(source)
+    match = python.search(source)
     assert match is not None, kernel
     return match.span()
 
@@ -338,7 +337,6 @@ def graph_of(build: Callable[[], Case], settings: str = "") -> Graph:
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "": {},
-    "C++": {"cpp_wrapper": True},
     "eager": {"fallback_by_default": True},  # a launch for each operator, as in eager mode
     "no patterns": {"pattern_matcher": False},
     "narrow vectors": {"cpp.simdlen": 256},

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cpp_driver import FLAGS, both, compile_driver, library, upstream
+from cpp_driver import FLAGS, both, compile_driver, library
 
 if TYPE_CHECKING:
     from compilations import Compilations
 
-__all__ = ["both", "library", "upstream"]  # fixtures
+__all__ = ["both", "library"]  # fixtures
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -55,7 +55,7 @@ def built(kept: Path) -> Callable[..., Path]:
     drivers = Compilations(folder)
 
     def get(flags: str = "fast") -> Path:
-        in_two = flags.startswith("fast")
+        in_two = flags == "inductor"
         return drivers.value_with_files(
             lambda place: compile_driver(place, FLAGS[flags], in_two),
             *(flags, "apart" if in_two else "whole"),

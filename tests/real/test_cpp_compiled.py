@@ -416,7 +416,7 @@ def test_a_standalone_wrapper_needs_no_recorder(
     exported: Callable[[str, str], Exported], tmp_path: Path, apart: Apart
 ) -> None:
     """In a plain run, the compiler reads one in `test_cpp_runtime.py`, and the same text is in the
-    driver for upstream's format."""
+    driver of `cpp_driver.py`."""
     made = exported("mlp", "aoti")
     (tmp_path / "plain.cpp").write_bytes(made.source)
     probes = rewriter.select("names")

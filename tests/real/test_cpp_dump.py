@@ -156,12 +156,12 @@ def test_digests_are_those_of_python_and_of_the_saved_files(
         assert row["fingerprint"] == fingerprint(saved)
 
 
-def test_digests_in_upstream_format(upstream: ctypes.CDLL, capfd: Any) -> None:
+def test_digests_in_upstream_format(library: ctypes.CDLL, capfd: Any) -> None:
     tensor = torch.ones(3)
     line = f"Fingerprint: {fingerprint(tensor)}"
     said = []
     for names in (["hash"], ["print"], ["hash", "print"]):
-        native = Native(upstream, options_of(*names, format="upstream"), [row_of()])
+        native = Native(library, options_of(*names, format="upstream"), [row_of()])
         native.begin()
         native.after(12, tensor)
         native.end()

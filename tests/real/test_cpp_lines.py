@@ -24,9 +24,9 @@ pytestmark = MARKS
 
 
 def test_upstream_format_is_what_the_shim_prints(
-    upstream: ctypes.CDLL, capfd: Any, monkeypatch: pytest.MonkeyPatch
+    library: ctypes.CDLL, capfd: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    native = Native(upstream, options_of("names", "print", format="upstream"), [row_of()])
+    native = Native(library, options_of("names", "print", format="upstream"), [row_of()])
     native.begin()
     native.before(12)
     assert capfd.readouterr().out == "[ before_launch: triton_poi_fused_0 ]\n"
@@ -64,7 +64,7 @@ def test_upstream_format_is_what_the_shim_prints(
     for tensor in tensors:
         handle = ctypes.c_void_p(handle_of(tensor))
         message = b"before_launch - triton_poi_fused_0 - view(x0, 2L)"
-        upstream.aoti_torch_print_tensor_handle(handle, message)
+        library.aoti_torch_print_tensor_handle(handle, message)
         ctypes.CDLL(None).fflush(None)
         expected = capfd.readouterr().out.splitlines()
         native.before(12, tensor)
@@ -78,9 +78,9 @@ def test_upstream_format_is_what_the_shim_prints(
     native.end()
 
 
-def test_scalars_in_upstream_format(upstream: ctypes.CDLL, capfd: Any) -> None:
+def test_scalars_in_upstream_format(library: ctypes.CDLL, capfd: Any) -> None:
     row = row_of(before=[["in", "6L"], ["in", "x"]])
-    native = Native(upstream, options_of("print", format="upstream"), [row], [["in", "arg0_1"]])
+    native = Native(library, options_of("print", format="upstream"), [row], [["in", "arg0_1"]])
     native.begin()
     native.before(12, 6, 0.5)
     native.inputs(torch.ones(2))

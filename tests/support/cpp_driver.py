@@ -36,8 +36,7 @@ MARKS = [
     pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor"),
 ]
 STRICT = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
-# What Inductor compiles wrappers with, and the worst that a user can make of it: the runtime apart,
-# as in packages.
+# What Inductor compiles wrappers with, and the worst that a user can make of it.
 FLAGS = {
     "inductor": "-std=c++17 -O1 -DNDEBUG -fno-trapping-math -funsafe-math-optimizations "
     "-ffinite-math-only -fno-signed-zeros -fno-math-errno -fno-finite-math-only "
@@ -45,8 +44,6 @@ FLAGS = {
     "-fno-tree-loop-vectorize -march=native",
     "fast": "-std=c++20 -O1 -DNDEBUG -ffast-math",
     "fastest": "-std=c++20 -O3 -DNDEBUG -ffast-math",
-    # To compile.
-    "quick": "-std=c++17 -O0",
 }
 _NAMES = """
 bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 bfloat16 float32 float64
@@ -314,9 +311,12 @@ def compile_driver(folder: Path, flags: str, in_two: bool) -> Path:
     """The driver with the recorder in it, or with the recorder compiled apart, as in packages."""
     if not in_two:
         return compile_sources(folder, flags, {"driver": text() + DRIVER + INSIDE})
-    begin = f"{interface(arrays=True, memory=True)}{END}\n"
-    sources = {"driver": begin + DRIVER, "runtime": recorder("hidden") + INSIDE}
-    return compile_sources(folder, flags, sources)
+    runtime = {"runtime": recorder("hidden") + INSIDE}
+    return compile_sources(folder, flags, {"driver": lines_alone(), **runtime})
+
+
+def lines_alone() -> str:
+    return f"{interface(arrays=True, memory=True)}{END}\n{DRIVER}"
 
 
 def compile_sources(folder: Path, flags: str, sources: dict[str, str]) -> Path:
@@ -346,11 +346,6 @@ def load(path: str | Path, kind: type[ctypes.CDLL] = ctypes.CDLL) -> ctypes.CDLL
 @pytest.fixture
 def library(built: Callable[..., Path]) -> ctypes.CDLL:
     return load(built())
-
-
-@pytest.fixture
-def upstream(built: Callable[..., Path]) -> ctypes.CDLL:
-    return load(built("quick"))
 
 
 def options_of(*names: str, **changes: Any) -> dict[str, Any]:

@@ -21,11 +21,11 @@ CPP = [
 ]
 API = """
 import sys, pathlib, rewriter
-path, folder = map(pathlib.Path, sys.argv[1:])
-artifact = rewriter.open(path)
-assert artifact.launches and artifact.unrecognised == ()
-for standalone in (False, True):
-    for style in ("text", "upstream")[: 2 - standalone]:
+folder, *paths = map(pathlib.Path, sys.argv[1:])
+for path in paths:
+    artifact = rewriter.open(path)
+    assert artifact.launches and artifact.unrecognised == ()
+    for standalone, style in STYLES:
         selection = rewriter.select("names,print,save", when="both", format=style)
         result = rewriter.instrument(artifact, selection, standalone=standalone)
         out = folder / f"out{path.suffix}"
@@ -33,6 +33,7 @@ for standalone in (False, True):
         assert rewriter.strip(out).source == path.read_bytes()
         assert rewriter.instrument(out, replace=True).source
 """
+STYLES = [(False, "text"), (False, "upstream"), (True, "text")]
 
 
 @pytest.mark.parametrize("module", ["rewriter", "rewriter.locate.types", "rewriter.core.errors"])
@@ -88,20 +89,19 @@ def test_cpp(fixture: Fixture, tmp_path: Path) -> None:
     assert back.read_bytes() == fixture.data
 
 
-@pytest.mark.parametrize("fixture", CPP, ids=str)
-def test_api_with_cpp(fixture: Fixture, tmp_path: Path) -> None:
-    code = API.replace("(False, True)", "(False,)")
-    assert imported(code, fixture.path, tmp_path).isdisjoint(HEAVY)
-
-
 def test_diff_and_check() -> None:
     code = COMMAND_LINE.replace("code == 0", "code == 1")
     arguments = ["instrument", WRAPPER.path, "--diff", "--check"]
     assert imported(code, *arguments).isdisjoint(HEAVY)
 
 
-def test_api(tmp_path: Path) -> None:
-    assert imported(API, WRAPPER.path, tmp_path).isdisjoint(HEAVY)
+@pytest.mark.parametrize(
+    ("fixtures", "styles"), [([WRAPPER], STYLES), (CPP, STYLES[:2])], ids=["python", "cpp"]
+)
+def test_api(fixtures: list[Fixture], styles: list[tuple[bool, str]], tmp_path: Path) -> None:
+    code = API.replace("STYLES", repr(styles))
+    paths = [fixture.path for fixture in fixtures]
+    assert imported(code, tmp_path, *paths).isdisjoint(HEAVY)
 
 
 @pytest.mark.benchmark

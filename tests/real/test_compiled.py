@@ -63,16 +63,6 @@ def probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, st
     return instrument
 
 
-@pytest.mark.parametrize("model", [rare(model) for model in sorted(MODELS)])
-def test_every_call_is_recognised(model: str, compiled: Compile, tmp_path: Path) -> None:
-    for number, graph in enumerate(compiled(model).graphs):
-        path = tmp_path / f"output_code{number}.py"
-        path.write_text(graph.source)
-        artifact = rewriter.open(path)
-        assert artifact.launches
-        assert artifact.unrecognised == ()
-
-
 @pytest.mark.parametrize(
     ("model", "probes"),
     [pair if pair.marks else rare(*pair.values) for pair in sampled(RUNNABLE, PROBES)],

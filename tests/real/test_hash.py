@@ -47,21 +47,6 @@ def expected_sha256(tensor: torch.Tensor) -> str:
 # --- The fingerprint ----------------------------------------------------------------------------
 
 SOME = torch.tensor([[1.0, -2.0, 0.0], [math.nan, 5.0, 6.0]])
-DIFFERENT = {
-    "permuted": SOME.flip(0),
-    "transposed": SOME.t(),
-    "negative": -SOME,
-    "zero-of-the-other-sign": SOME.where(SOME != 0, -0.0),
-    "one-bit": (SOME.view(torch.int32) ^ torch.eye(2, 3, dtype=torch.int32)).view(torch.float32),
-    "wider": SOME.double(),
-    "longer": torch.cat([SOME, SOME]),
-    "empty": SOME[:0],
-}
-
-
-@pytest.mark.parametrize("other", DIFFERENT.values(), ids=DIFFERENT)
-def test_other_bytes_have_another_digest(other: torch.Tensor) -> None:
-    assert digest(other) != digest(SOME)
 
 
 def test_an_empty_tensor_has_the_digest_of_nothing() -> None:

@@ -96,80 +96,46 @@ def on_gpu(size: int, facts: dict[str, object]) -> list[Row]:
     with tempfile.TemporaryDirectory() as cache:
         facts["seconds to compile the kernel"], facts["seconds to load it"] = compile_times(cache)
     rows = []
+
+    def add(name: str, mine: float, other: float, unit: str) -> None:
+        rows.append(Row(name, mine, other, None, unit))
+
     for dtype in DTYPES:
         tensor = make(dtype, size, "cuda")
         mine = on_device(issuer([tensor]), 10)
         data = tensor.view(torch.uint8).view(torch.float32)
         other = on_device(data.sum, 10)
-        rows.append(
-            Row(
-                f"{dtype}, against sum of float32",
-                size / mine / 1e6,
-                size / other / 1e6,
-                None,
-                "GB/s",
-            )
-        )
+        add(f"{dtype}, against sum of float32", size / mine / 1e6, size / other / 1e6, "GB/s")
     copy = torch.empty_like(data)
-    reads = on_device(lambda: copy.copy_(data), 10)
-    rows.append(
-        Row(
-            "copy, bytes read and written",
-            2 * size / reads / 1e6,
-            2 * size / reads / 1e6,
-            None,
-            "GB/s",
-        )
-    )
+    speed = 2 * size / on_device(lambda: copy.copy_(data), 10) / 1e6
+    add("copy, bytes read and written", speed, speed, "GB/s")
     view = make("bfloat16", size // 4, "cuda").view(-1, 4096)
     mine = on_device(issuer([view.t()]), 5)
     other = on_device(lambda: view.t().contiguous(), 5)
-    rows.append(Row("bfloat16 transposed, against a contiguous copy", mine, other, None, "ms"))
+    add("bfloat16 transposed, against a contiguous copy", mine, other, "ms")
     one = torch.zeros(1, device="cuda")
     null = on_device(one.zero_, 300) * 1e3
-    rows.append(Row("setting one element, device", null, null, None, "us"))
+    add("setting one element, device", null, null, "us")
     for kilobytes in (2, 64, 1024, 4096, 16384, 65536):
         tensor = make("bfloat16", kilobytes << 10, "cuda")
-        mine = on_device(issuer([tensor]), 300)
-        other = on_device(tensor.sum, 300)
-        rows.append(
-            Row(
-                f"bfloat16 of {kilobytes} KiB, device, against sum",
-                mine * 1e3,
-                other * 1e3,
-                None,
-                "us",
-            )
-        )
+        mine = on_device(issuer([tensor]), 300) * 1e3
+        other = on_device(tensor.sum, 300) * 1e3
+        add(f"bfloat16 of {kilobytes} KiB, device, against sum", mine, other, "us")
     for dtype, k, n in TRANSPOSED:
         matrix = make(dtype, k * n * getattr(torch, dtype).itemsize, "cuda")
-        mine = on_device(issuer([matrix.view(n, k).t()]), 300)
-        other = on_device(issuer([matrix]), 300)
-        rows.append(
-            Row(
-                f"{dtype} ({k}, {n}) transposed, device, against contiguous",
-                mine * 1e3,
-                other * 1e3,
-                None,
-                "us",
-            )
-        )
+        mine = on_device(issuer([matrix.view(n, k).t()]), 300) * 1e3
+        other = on_device(issuer([matrix]), 300) * 1e3
+        add(f"{dtype} ({k}, {n}) transposed, device, against contiguous", mine, other, "us")
     four = [make("bfloat16", 4 << 20, "cuda") for _ in range(4)]
-    mine = on_device(issuer(four), 300)
-    other = on_device(lambda: [t.sum() for t in four], 300)
-    rows.append(
-        Row("four bfloat16 of 4 MiB by one launch, device", mine * 1e3, other * 1e3, None, "us")
-    )
+    mine = on_device(issuer(four), 300) * 1e3
+    other = on_device(lambda: [t.sum() for t in four], 300) * 1e3
+    add("four bfloat16 of 4 MiB by one launch, device", mine, other, "us")
     small = [torch.ones(1024, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
-    issue = issuer(small)
-    mine = on_host(issue, 1000)
-    other = on_host(small[0].sum, 1000)
-    rows.append(Row("issuing four small ones, host", mine * 1e6, other * 1e6, None, "us"))
-    mine = on_host(issuer(small, waits=True), 300)
-    other = on_host(lambda: small[0].sum().item(), 300)
-    rows.append(
-        Row("four small ones and waiting for them, host", mine * 1e6, other * 1e6, None, "us")
-    )
+    mine, other = on_host(issuer(small), 1000) * 1e6, on_host(small[0].sum, 1000) * 1e6
+    add("issuing four small ones, host", mine, other, "us")
+    mine = on_host(issuer(small, waits=True), 300) * 1e6
+    other = on_host(lambda: small[0].sum().item(), 300) * 1e6
+    add("four small ones and waiting for them, host", mine, other, "us")
     return rows
 
 

@@ -6,14 +6,13 @@ probes and replaces the plain wrapper, so that everything around it stays the sa
 
 The speed of a host changes from second to second, so plain and probed passes take turns, a few at a
 time; the ratio is the median over neighbouring turns. PyTorch's own printer has to be compiled in,
-and so runs in a process without turns. Only one process measures at a time.
+and so runs in a process without turns. Processes run one after the other.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import importlib.util
 import json
 import os
@@ -117,7 +116,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-upstream", action="store_true")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--workers", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.device is None:
         import torch
@@ -134,18 +132,11 @@ def _collect(args: argparse.Namespace, folder: Path) -> int:
     workers = [form for form in args.forms.split(",") if form]
     if not args.no_upstream:
         workers += [f"{form}-{level}" for form in workers if form != "jit" for level in UPSTREAM]
-    args.workers = len(workers)
-    running = {name: _start(name, args, folder) for name in workers}
-    while any(process.poll() is None for process in running.values()):
-        for name, process in running.items():
-            if process.poll():
-                (folder / f"{name}.ready").touch()  # it failed: the others need not wait for it
-        time.sleep(0.5)
     found: list[Row] = []
     plain: dict[str, float] = {}
     failed = False
-    for name, process in running.items():
-        code = process.wait()
+    for name in workers:
+        code = _start(name, args, folder)
         result = folder / f"{name}.json"
         if code or not result.exists():
             failed = True
@@ -156,21 +147,20 @@ def _collect(args: argparse.Namespace, folder: Path) -> int:
     return 3 if failed else code
 
 
-def _start(name: str, args: argparse.Namespace, folder: Path) -> subprocess.Popen[bytes]:
+def _start(name: str, args: argparse.Namespace, folder: Path) -> int:
+    """Run a worker, which writes what it measured into `folder`. Returns its exit code."""
     command = [sys.executable, "-m", "benchmarks.probes", "--worker", name]
     command += ["--folder", str(folder), "--device", args.device, "--size", args.size]
-    command += ["--only", *args.only, "--workers", str(args.workers)]
+    command += ["--only", *args.only]
     form, _, level = name.partition("-")
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / f"cache-{form}-{level}")}
     if level:
         environment[_LEVEL] = level
-    return subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
+    nothing = subprocess.DEVNULL
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, stdin=nothing, stdout=nothing, check=False
     )
+    return done.returncode
 
 
 def _rows(
@@ -227,18 +217,16 @@ def _work(args: argparse.Namespace) -> int:
         chosen = [v for v in VARIANTS if any(text in v.name for text in args.only)]
         variants = [] if level else chosen
         made = subject.prepare(variants, folder)
-        _wait_for_all(args)
-        with _one_at_a_time(args.folder):
-            timings = []
-            for timing in _measure(subject, made, args.device, folder, UPSTREAM.get(level, "")):
-                timings.append(timing)
-                about = (
-                    f"{timing.mean:.3f} ms, plain {timing.plain:.3f}, "
-                    f"ratio {timing.mean / timing.plain:.3f} ({timing.low:.3f} to "
-                    f"{timing.high:.3f}, when loaded {timing.first:.3f}), "
-                    f"CPU {timing.cpu:.3f}, plain {timing.cpu_plain:.3f}"
-                )
-                sys.stderr.write(f"{args.worker}: {timing.name}: {about}\n")
+        timings = []
+        for timing in _measure(subject, made, args.device, folder, UPSTREAM.get(level, "")):
+            timings.append(timing)
+            about = (
+                f"{timing.mean:.3f} ms, plain {timing.plain:.3f}, "
+                f"ratio {timing.mean / timing.plain:.3f} ({timing.low:.3f} to "
+                f"{timing.high:.3f}, when loaded {timing.first:.3f}), "
+                f"CPU {timing.cpu:.3f}, plain {timing.cpu_plain:.3f}"
+            )
+            sys.stderr.write(f"{args.worker}: {timing.name}: {about}\n")
     result = args.folder / f"{args.worker}.json"
     result.write_text(json.dumps([asdict(timing) for timing in timings]), encoding="utf-8")
     sys.stdout.flush()
@@ -531,20 +519,6 @@ def _output(*, piped: bool) -> Iterator[None]:
         os.close(kept)
         reader.stdin.close()
         reader.wait()
-
-
-def _wait_for_all(args: argparse.Namespace) -> None:
-    """Wait until all workers are done compiling, or have failed."""
-    (args.folder / f"{args.worker}.ready").touch()
-    while len(list(args.folder.glob("*.ready"))) < args.workers:
-        time.sleep(0.2)
-
-
-@contextlib.contextmanager
-def _one_at_a_time(folder: Path) -> Iterator[None]:
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 if __name__ == "__main__":

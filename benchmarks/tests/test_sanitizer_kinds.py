@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from benchmarks.faults.source import Source, Target, read
+from benchmarks.sanitizers.__main__ import main
 from benchmarks.sanitizers.extents import extent
 from benchmarks.sanitizers.kinds import KINDS, PointerKind
 
@@ -98,3 +100,14 @@ if(C10_UNLIKELY(x1 >= {number(16)} && x1 < {number(24)}))
     assert [behind._stays_inside(text, one) for one in reads] == [True, False, True, False]
     assert [before._stays_inside(text, one) for one in reads] == [False, True, False, False]
     assert [further._stays_inside(text, one) for one in reads] == [True, False, True, False]
+
+
+@pytest.mark.exhaustive
+def test_faults_of_a_cpp_wrapper_are_named(tmp_path: Path) -> None:
+    """Planted, run and judged: a buffer that is too small and a launch that is missing, and the
+    wrapper as it is."""
+    command = ["--work", str(tmp_path), "--forms", "cpp_wrapper", "--models", "mlp"]
+    result = tmp_path / "result.json"
+    assert main([*command, "--count", "1", "--json", str(result)]) == 0
+    rows = json.loads(result.read_text())["rows"]
+    assert Counter(row["outcome"] for row in rows) == {"clean": 1, "first": 2}

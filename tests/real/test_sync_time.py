@@ -85,41 +85,6 @@ def test_a_launch_is_timed_on_both_its_sides(
 
 # --- Processes ----------------------------------------------------------------------------------
 
-PROGRAM = """
-import importlib.util, sys
-import torch
-import torch.distributed as dist
-
-def wrapper():
-    spec = importlib.util.spec_from_file_location("wrapper", sys.argv[1])
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-def args():
-    return torch.load(sys.argv[2])
-
-class Data(torch.utils.data.Dataset):
-    module = None
-    def __len__(self):
-        return 2
-    def __getitem__(self, index):
-        return Data.module.call(args())[0].sum()
-
-if __name__ == "__main__":
-    dist.init_process_group("gloo")
-    Data.module = wrapper()  # a fork inherits it
-    loader = torch.utils.data.DataLoader(Data(), num_workers=1, multiprocessing_context="fork")
-    assert len(list(loader)) == 2
-    inputs = args()
-    for value in inputs:
-        if value.is_floating_point():
-            value.fill_(dist.get_rank() + 1)
-    for _ in range(2):
-        total = Data.module.call(list(inputs))[0]
-        dist.all_reduce(total)
-    dist.destroy_process_group()
-"""
 SPAWNED = """
 import json, sys
 import multiprocessing
@@ -157,64 +122,6 @@ if __name__ == "__main__":
 """
 
 
-def run_program(
-    folder: Path, source: str, args: list[str], *launcher: str
-) -> dict[str, list[tuple[int, list[dict[str, Any]]]]]:
-    """Run a program that must say nothing; per rank the process and the rows of each run."""
-    (folder / "program.py").write_text(source)
-    dump = folder / "dump"
-    ran = subprocess.run(
-        [sys.executable, *launcher, str(folder / "program.py"), *args],
-        env={
-            **os.environ,
-            "REWRITER_DUMP": str(dump),
-            "REWRITER_QUIET": "1",
-            "PYTHONPATH": str(HOME),
-            **({"OMP_NUM_THREADS": "1"} if launcher else {}),
-        },
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert ran.returncode == 0, ran.stderr[-4000:]
-    assert "[rewriter" not in ran.stdout + ran.stderr
-    found: dict[str, list[tuple[int, list[dict[str, Any]]]]] = {}
-    for path in sorted(dump.glob("rank*/run*")):
-        rows = [json.loads(line) for line in (path / "events.jsonl").read_text().splitlines()]
-        pid = json.loads((path / "run.json").read_text())["pid"]
-        found.setdefault(path.parent.name, []).append((pid, rows))
-    return found
-
-
-@pytest.mark.exhaustive
-def test_ranks_write_apart_and_forked_data_workers_nothing(
-    mlp_wrapper: Path, tmp_path: Path
-) -> None:
-    wrapper = tmp_path / "wrapper.py"
-    wrapper.write_bytes(rewriter.instrument(mlp_wrapper, rewriter.select("names,print")).source)
-    found = run_program(
-        tmp_path,
-        PROGRAM,
-        [str(wrapper), str(mlp_wrapper.parent / "inputs.pt")],
-        *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
-    )
-    assert list(found) == ["rank0", "rank1"]
-    launches = [
-        (launch.index, phase)
-        for launch in rewriter.open(mlp_wrapper).launches
-        for phase in ("before", "after")
-    ]
-    for number, rank in enumerate(found.values()):
-        assert len(rank) == 2
-        assert len({pid for pid, _ in rank}) == 1
-        for _, rows in rank:
-            ran = [(row["launch"], row["phase"]) for row in rows if "launch" in row]
-            assert list(dict.fromkeys(ran)) == launches
-            given = [row for row in rows if row["phase"] == "inputs" and "max" in row]
-            assert {row["max"] for row in given} == {number + 1.0}
-    assert found["rank0"][0][0] != found["rank1"][0][0]
-
-
 # Processes that are forked off one that has imported torch and not the rewriter, and new ones.
 @pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize(
@@ -223,10 +130,22 @@ def test_ranks_write_apart_and_forked_data_workers_nothing(
 def test_processes_of_one_rank_share_no_run_and_data_workers_write_nothing(
     tmp_path: Path, method: str
 ) -> None:
-    table = json.dumps([options_of("print"), [row_of()]])
-    found = run_program(tmp_path, SPAWNED, [table, method, sys.executable])
-    assert list(found) == ["rank0"]
+    (tmp_path / "program.py").write_text(SPAWNED)
+    dump, table = tmp_path / "dump", json.dumps([options_of("print"), [row_of()]])
+    about = {"REWRITER_DUMP": str(dump), "REWRITER_QUIET": "1", "PYTHONPATH": str(HOME)}
+    ran = subprocess.run(
+        [sys.executable, str(tmp_path / "program.py"), table, method, sys.executable],
+        env={**os.environ, **about},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    assert "[rewriter" not in ran.stdout + ran.stderr
+    assert [path.name for path in dump.glob("rank*")] == ["rank0"]
     values: dict[int, list[list[float]]] = {}
-    for pid, rows in found["rank0"]:
+    for run in dump.glob("rank0/run*"):
+        rows = map(json.loads, (run / "events.jsonl").read_text().splitlines())
+        pid = json.loads((run / "run.json").read_text())["pid"]
         values.setdefault(pid, []).append([row["max"] for row in rows])
     assert sorted(values.values()) == [[[0.0, 0.0]] * 20, [[1.0, 1.0]] * 20, [[7.0, 7.0]]]

@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import tables
-from rewriter.runtime import attach
 
 pytestmark = pytest.mark.gpu
 
@@ -34,12 +32,6 @@ TABLE = [
 
 def options(*names: str, **changes: Any) -> dict[str, Any]:
     return tables.options(*names, **{"when": "both", **changes})
-
-
-@pytest.fixture
-def dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / "dump"))
-    return tmp_path / "dump"
 
 
 def rows(dump: Path, run: int = 0) -> list[dict[str, Any]]:
@@ -143,46 +135,3 @@ def test_streams_and_threads(tmp_path: Path) -> None:
         found = rows(tmp_path / "dump", run)
         assert len({row["min"] for row in found if "dtype" in row}) == 1
         assert [row["launch"] for row in found] == [0] * 4 + [1] * 4 + [2] * 4
-
-
-def test_inside_of_a_graph(dump: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    recorder: Any = attach(options("print", when="after"), TABLE)
-    value = torch.zeros(1000, device="cuda")
-
-    def call() -> None:
-        recorder.begin()
-        value.add_(1)
-        recorder.after(0, value, value, value, 1)
-
-    call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    for _ in range(3):
-        graph.replay()
-    torch.cuda.synchronize()
-    recorder.close()
-    found = [row for run in range(2) for row in rows(dump, run) if "dtype" in row]
-    assert [row["min"] for row in found if not row.get("captured")] == [1.0] * 3
-    assert [row["min"] for row in found if row.get("captured")] == [4.0] * 3
-    assert "warning" not in capfd.readouterr().err
-
-
-def test_the_cost_of_a_launch(tmp_path: Path) -> None:
-    """Host time; the device is kept busy, so that nothing is to be had by being early."""
-    ran = program(
-        "os.environ['REWRITER_QUIET'] = '1'\n"
-        "recorder = attach(options('hash', when='after'), TABLE)\n"
-        "value = torch.ones(1 << 12, device='cuda')\n"
-        "def call():\n"
-        "    recorder.begin()\n"
-        "    started = time.perf_counter()\n"
-        "    for number in range(300): recorder.after(number % 3, None, None, value, None)\n"
-        "    return (time.perf_counter() - started) / 300 * 1e6\n"
-        "call(); print(min(call() for _ in range(9)))\n",
-        tmp_path,
-    )
-    assert ran.returncode == 0, ran.stderr
-    sys.stdout.write(f"{float(ran.stdout):.1f} us a launch\n")
-    assert float(ran.stdout) < 40

@@ -1,9 +1,8 @@
-"""The input check: what wrappers tell of their inputs, and what both runtimes make of that."""
+"""The input check: what wrappers tell of their inputs, and what the recorder makes of that."""
 
 from __future__ import annotations
 
 import ast
-import ctypes
 import json
 import re
 from collections.abc import Callable
@@ -16,7 +15,7 @@ import torch
 import rewriter
 from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get
 from capture import Compiled
-from cpp_driver import Native, load, options_of
+from cpp_driver import options_of
 from cpp_driver import row_of as launch_of
 from harness import Ran, call
 from rewriter.artifact.opening import open_artifact
@@ -172,7 +171,7 @@ def _injected(source: str) -> list[str]:
     ]
 
 
-# Both runtimes.
+# The recorder.
 
 CASES = {
     # Nothing to say.
@@ -338,57 +337,35 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module")
-def library(built: Callable[..., Path]) -> ctypes.CDLL:
-    """The C++ runtime with all probes, and what makes calls of it."""
-    return load(built())
-
-
 @pytest.mark.parametrize("name", CASES)
-def test_both_runtimes_say_and_dump_the_same(
+def test_what_is_said_and_dumped(
     name: str,
-    library: ctypes.CDLL,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
+    """In C++ it is the same recorder; `test_packages.py` has wrong inputs of a package."""
     rows, values, wrong = CASES[name]
     options = options_of("inputs", expected=rows, reads_inputs=False)
     names = [known.split()[0] for known in rows if not known.startswith("if ")]
-    said, dumped = [], []
-    for language in ("python", "cpp"):
-        monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / language))
-        runtime: Any = (
-            attach(options, [launch_of()], names)
-            if language == "python"
-            else Native(library, options, [launch_of()], [["in", x] for x in names])
-        )
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
+    runtime = attach(options, [launch_of()], names)
+    for _ in range(2):
         runtime.begin()
         runtime.inputs(*values)
-        runtime.begin()
-        runtime.inputs(*values)
-        said.append(capfd.readouterr())
-        (run,) = (tmp_path / language).glob("rank0/run0")
-        dumped.append(
-            [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-        )
-        # What is no value has a row that readers take, too.
-        assert [to_json(row) for row in open_dump(tmp_path / language).runs[0].events()] == dumped[
-            -1
-        ]
-    assert said[0].out == "".join(
+    assert capfd.readouterr().out == "".join(
         f"[rewriter 0] {call}inputs {text}\n" for call in ("", "call 1 ") for text in wrong
     )
-    assert said[1] == said[0]
-    assert dumped[1] == dumped[0]
-    found = {row["arg"]: row["unexpected"] for row in dumped[0] if "unexpected" in row}
+    text = (tmp_path / "rank0/run0/events.jsonl").read_text()
+    dumped = [json.loads(line) for line in text.splitlines()]
+    # What is no value has a row that readers take, too.
+    assert [to_json(row) for row in open_dump(tmp_path).runs[0].events()] == dumped
+    found = {row["arg"]: row["unexpected"] for row in dumped if "unexpected" in row}
     assert [f"{name}: {text}" for name, text in found.items()] == wrong
-    assert not any("mean" in row for row in dumped[0])
+    assert not any("mean" in row for row in dumped)
 
 
-def test_what_is_not_known_is_said_once(
-    library: ctypes.CDLL, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_not_known_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
     rows = [
         "a - -",
         "b tensor - cpu - [?]",
@@ -397,20 +374,16 @@ def test_what_is_not_known_is_said_once(
     ]
     options = options_of("inputs", expected=rows, reads_inputs=False)
     values = [torch.ones(1), torch.ones(1), torch.ones(1).long(), torch.tensor(True)]
-    for runtime in (
-        attach(options, [launch_of()], list("abcd")),
-        Native(library, options, [launch_of()], [["in", x] for x in "abcd"]),
-    ):
-        for _ in range(2):
-            runtime.begin()
-            runtime.inputs(*values)
-        said = capfd.readouterr()
-        assert said.out == ""
-        assert said.err == (
-            "[rewriter 0] warning: inputs: 3 of 4 inputs cannot be checked in full, since the "
-            "wrapper does not say what it expects: a (anything), b (dtype, size, stride), c "
-            "(device, size)\n"
-        )
+    runtime = attach(options, [launch_of()], list("abcd"))
+    for _ in range(2):
+        runtime.begin()
+        runtime.inputs(*values)
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert said.err == (
+        "[rewriter 0] warning: inputs: 3 of 4 inputs cannot be checked in full, since the wrapper "
+        "does not say what it expects: a (anything), b (dtype, size, stride), c (device, size)\n"
+    )
 
 
 def test_an_input_that_cannot_be_described_is_not_the_others(

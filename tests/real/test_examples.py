@@ -70,6 +70,8 @@ def check(blocks: Sequence[Block], folder: Path, environment: Mapping[str, str] 
         "TORCHINDUCTOR_CACHE_DIR": str(folder / ".cache"),
         # Otherwise a test program is built for each instruction set, in every new cache.
         "TORCHINDUCTOR_VEC_ISA_OK": "1",
+        # What a command prints and what it says stand in their order.
+        "PYTHONUNBUFFERED": "1",
     }
     differs = transcripts.play(blocks, folder, {**own, **environment})
     assert not differs, "".join(differs)

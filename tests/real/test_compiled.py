@@ -300,34 +300,22 @@ def test_a_standalone_wrapper_needs_no_installation(
     assert "[rewriter 0] #0 before" in printed[True]
 
 
-def test_saving_without_a_named_dump_goes_to_the_default(
+def test_what_is_saved_alone_goes_to_the_default_dump(
     compiled: Compile,
     probed: Callable[..., bytes],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     graph = compiled("mlp").graphs[0]
-    source = probed(graph.source, "save")
-    monkeypatch.delenv("REWRITER_DUMP")
-    monkeypatch.chdir(tmp_path)
-    call(source, graph.args, tmp_path)
-    assert (tmp_path / "rewriter_dump/rank0/run0/events.jsonl").is_file()
-
-
-def test_printing_alone_leaves_no_files(
-    compiled: Compile,
-    probed: Callable[..., bytes],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    graph = compiled("mlp").graphs[0]
-    source = probed(graph.source, "names,print")
+    sources = {probes: probed(graph.source, probes) for probes in ("names,print", "save")}
     monkeypatch.delenv("REWRITER_DUMP")
     monkeypatch.chdir(tmp_path)
     before = set(tmp_path.iterdir())
-    call(source, graph.args, tmp_path)
+    call(sources["names,print"], graph.args, tmp_path)
     assert {path.suffix for path in set(tmp_path.iterdir()) - before} <= {".py", ""}
     assert not (tmp_path / "rewriter_dump").exists()
+    call(sources["save"], graph.args, tmp_path)
+    assert (tmp_path / "rewriter_dump/rank0/run0/events.jsonl").is_file()
 
 
 def test_a_probe_keeps_no_buffer_alive(

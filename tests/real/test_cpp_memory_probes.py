@@ -104,36 +104,6 @@ def test_memory_is_guarded_filled_and_compared_as_in_python(
     ]
 
 
-def test_a_loop_may_allocate_more_buffers_than_there_are_records_of_damage(
-    both: Callable[..., Both],
-) -> None:
-    pair = both("bounds", rows=[row_of(12), row_of(13)], memory=MEMORY)
-    turns, size = 2050, 1 << 14
-
-    def act(runtime: Any) -> None:
-        for turn in range(turns):
-            # So large that Python keeps a few of them only, and their records with them.
-            tensor = runtime.allocated(7, torch.empty_strided((size,), (1,)))
-            if turn == turns - 1:
-                _beside(tensor, size, bytes(4))
-            runtime.checked(12)
-            runtime.released(8, tensor)
-            del tensor
-            runtime.checked(13)
-        runtime.begin()
-
-    expected, found = pair.each(act)
-    assert found == expected
-    assert "#12 triton_poi_fused_0 wrote outside buf3: 1 element" in found
-    _, coverage = _memory_rows(pair)
-    assert coverage == {
-        "event": "coverage",
-        "probe": "bounds",
-        "done": turns,
-        "launches": 2 * turns,
-    }
-
-
 UNLOADS = """
 import _ctypes, sys, torch
 from cpp_driver import Native, load, options_of, row_of

@@ -63,8 +63,9 @@ def under(name: str, *headings: str) -> list[Block]:
 
 def check(blocks: Sequence[Block], folder: Path, environment: Mapping[str, str] = NOTHING) -> None:
     kept = folder / ".kept"  # nothing is built before; the recorder is that of all tests
-    kept.mkdir(exist_ok=True)
-    (kept / "engine").symlink_to(Path(os.environ["REWRITER_CACHE_DIR"], "engine"))
+    if not kept.exists():
+        kept.mkdir()
+        (kept / "engine").symlink_to(Path(os.environ["REWRITER_CACHE_DIR"], "engine"))
     own = {
         "REWRITER_CACHE_DIR": str(kept),
         "TORCHINDUCTOR_CACHE_DIR": str(folder / ".cache"),

@@ -716,8 +716,8 @@ esac
 def break_lines(monkeypatch: pytest.MonkeyPatch, pattern: bytes, wrong: bytes) -> None:
     good = patch.instrument
 
-    def bad(*arguments: Any) -> tuple[patch.Probed, ...]:
-        (one,) = good(*arguments)
+    def bad(*arguments: Any, **options: Any) -> tuple[patch.Probed, ...]:
+        (one,) = good(*arguments, **options)
         lines = one.everything.insertions  # what is compiled
         made = tuple(replace(line, text=re.sub(pattern, wrong, line.text)) for line in lines)
         assert [line.text for line in made] != [line.text for line in lines]

@@ -172,11 +172,14 @@ class _Attribution:
         last: dict[str, int] = {}
         for launch in self._launches:
             tensors = launch.tensors
-            self._reads[launch.index] = [
-                (tensor.buffer, last.get(tensor.buffer, -1))
-                for tensor in tensors
-                if tensor.role != "out"
-            ]
+            # In C++ what an operator updates is given twice, as its result and as its argument.
+            self._reads[launch.index] = list(
+                dict.fromkeys(
+                    (tensor.buffer, last.get(tensor.buffer, -1))
+                    for tensor in tensors
+                    if tensor.role != "out"
+                )
+            )
             written = [tensor for tensor in tensors if tensor.role != "in"]
             self._writes[launch.index] = [(argument.buffer, launch.index) for argument in written]
             self._items[launch.index] = {x.buffer: n for n, x in by_item(written).items()}

@@ -13,6 +13,7 @@ from rewriter.artifact.wrapper_file import read_wrapper
 from rewriter.core import edit
 from rewriter.diagnosis.verification.replacing.insert import replaced
 from rewriter.diagnosis.verification.replacing.layouts import Layout, layouts
+from rewriter.diagnosis.verification.replacing.proxy_calls import ProxyCalls
 from rewriter.diagnosis.verification.replacing.substitutes import Substitutes, substitutes
 
 _WRAPPER = '''\
@@ -104,6 +105,25 @@ KEPT = {
         'exp: "f32[4, 6][6, 1]cpu" = torch.ops.aten.exp.default(relu)\n'
         'sin: "f32[4, 6][6, 1]cpu" = torch.ops.aten.sin.default(exp)\nreturn (sin,)',
         "what buf0 holds is no node of the graph",
+    ),
+    "in which of two buffers it is, if the other value can be computed again": (
+        f"{_OUT}cpp_fused_0(arg0_1, buf0)\n{_OUT.replace('buf0', 'buf1')}"
+        "cpp_fused_0(arg0_1, buf1)\n"
+        "buf2 = torch.ops.aten.addcmul.default(buf0, buf0, buf1)\nreturn (buf2, )",
+        'full: "f32[4, 6][6, 1]cpu" = torch.ops.aten.full.default([4, 6], 2)\n'
+        'relu: "f32[4, 6][6, 1]cpu" = torch.ops.aten.relu.default(arg0_1)\n'
+        'view: "f32[4, 6][6, 1]cpu" = torch.ops.aten.reshape.default(full, [4, 6])\n'
+        'addcmul: "f32[4, 6][6, 1]cpu" = torch.ops.aten.addcmul.default(full, view, relu)\n'
+        "return (addcmul,)",
+        "what buf0 holds is no node of the graph",
+    ),
+    "which of two nodes it calls, which are given the same": (
+        "buf0 = torch.ops.aten.cumsum.default(arg0_1, 1)\n"
+        "buf1 = torch.ops.aten.cumsum.default(arg0_1, 0)\nreturn (buf0, buf1, )",
+        'cumsum: "f32[4, 6][6, 1]cpu" = torch.ops.aten.cumsum.default(arg0_1, 0)\n'
+        'cumsum_1: "f32[4, 6][6, 1]cpu" = torch.ops.aten.cumsum.default(arg0_1, 1)\n'
+        "return (cumsum_1, cumsum)",
+        "which node of the graph it calls is not known",
     ),
 }  # fmt: skip
 
@@ -251,6 +271,38 @@ return (cumsum, reduced)
     reasons = {x.launch.index: x.reason for x in read.kept}
     assert written[0] == "buf0"
     assert written.get(2) == "buf2" or reasons[2] == "what buf2 holds is no node of the graph"
+
+
+def test_what_is_given_twice_is_one_argument(tmp_path: Path) -> None:
+    """As C++ gives what an operator updates: as its result, and as its argument."""
+    body = f"""
+{_OUT}cpp_fused_0(arg0_1, buf0)
+{_OUT.replace("buf0", "buf1")}cpp_fused_0(arg0_1, buf1)
+buf2 = torch.ops.aten.addcmul.default(buf0, buf0, buf1)
+return (buf2, )
+"""
+    graph = """
+exp: "f32[4, 6][6, 1]cpu" = torch.ops.aten.exp.default(arg0_1)
+relu: "f32[4, 6][6, 1]cpu" = torch.ops.aten.relu.default(arg0_1)
+addcmul: "f32[4, 6][6, 1]cpu" = torch.ops.aten.addcmul.default(exp, exp, relu)
+return (addcmul,)
+"""
+    _, read = planned(tmp_path, body, graph)
+    assert read.kept == ()
+    assert [x.lines[0].partition(" ")[0] for x in read.found] == ["exp", "relu", "addcmul"]
+
+
+def test_a_package_computes_with_the_sizes_of_tensors(tmp_path: Path) -> None:
+    graph = """
+size = torch.ops.aten.sym_size.int(arg0_1, 0)
+half = size // 2
+add: "f32[4, 6][6, 1]cpu" = torch.ops.aten.add.Tensor(arg0_1, half)
+return (add,)
+"""
+    (found,) = planned(tmp_path, _CALL, graph)[1].found
+    lines = ProxyCalls("f", "cpu", 0).lines(found, {"arg0_1": "arg0_1", "buf0": "buf0"}, ())
+    size = "static_cast<int64_t>(f_size(arg0_1, 0))"
+    assert any(f"c10::div_floor_integer({size}, static_cast<int64_t>(2))" in x for x in lines)
 
 
 def test_a_fused_kernel_ends_where_a_launch_calls_an_operator(tmp_path: Path) -> None:

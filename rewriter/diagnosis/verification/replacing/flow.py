@@ -16,7 +16,7 @@ from rewriter.diagnosis.verification.replacing.body import INSIDE, sizes_of, typ
 from rewriter.diagnosis.verification.replacing.layouts import Layout, Mentions, layout_of, view_in
 from rewriter.diagnosis.verification.whole_graph import HEAVY
 from rewriter.locate.types import Argument, Launch
-from rewriter.model_names.attribution import Values, is_fused
+from rewriter.model_names.attribution import Values, called, is_fused
 from rewriter.model_names.graph import ATTRIBUTE, FxGraph, FxNode
 
 Value = tuple[str, int]  # a buffer, and the launch that wrote it last, -1 before any did
@@ -40,11 +40,17 @@ class Flow:
         """`returned` are the buffers that are read when its launches are done, with their nodes
         where these are known. `dead` are the variables of memory whose old values the next launch
         does not need. What `others` name may be read at any time."""
-        self.graph, self.layouts, self.calls = graph, layouts, values.calls
+        self.graph, self.layouts = graph, layouts
         self._called = {*values.calls.values()}
         self._updated = others.updated  # by statements: what launches left there is not read
-        self._held = {x: node for x, node in values.held.items() if x[0] not in self._updated}
         self._launches = {x.index: x for x in launches}
+        unclear = {x for x, node in values.calls.items() if self._has_rival(x, node)}
+        self.calls = {x: node for x, node in values.calls.items() if x not in unclear}
+        held, likely = (
+            {x: node for x, node in some.items() if x[1] not in unclear}
+            for some in (values.held, values.likely)
+        )
+        self._held = {x: node for x, node in held.items() if x[0] not in self._updated}
         self._before: dict[int, dict[str, int]] = {}  # by launch, who wrote a buffer before it
         self._made: dict[Value, Argument] = {}
         self._readers: dict[Value, list[int]] = {}
@@ -72,7 +78,7 @@ class Flow:
             if (node := returned.get(buffer)) and buffer not in self._updated:
                 self._held.setdefault((buffer, last[buffer]), graph.base(node))
         for launch in launches:
-            self._resolve(launch, values.likely)
+            self._resolve(launch, likely)
 
     def received(self, launch: Launch, argument: Argument) -> Value:
         """The value that a launch finds in an argument."""
@@ -112,9 +118,9 @@ class Flow:
     def _part(self, launch: Launch, argument: Argument) -> str:
         """The node that is written into a part of a buffer: that of the call, or what is joined
         there."""
-        if called := self.calls.get(launch.index, ""):
+        if call := self.calls.get(launch.index, ""):
             outs = [x for x in launch.tensors if x.role != "in"]
-            return called if len(outs) == 1 else ""
+            return call if len(outs) == 1 else ""
         view = view_in(argument.expr, self.layouts)
         later = sorted(by for buffer, by in self._held if buffer == argument.buffer)
         whole = next((by for by in later if by >= launch.index), None)
@@ -160,13 +166,37 @@ class Flow:
                 self._held[value] = likely[value]
                 continue
             fit = [x for x in found if all(self._serves(x, value, y) for y in self._readers[value])]
-            if len({self._same[x] for x in fit}) == 1:
+            if len({self._same[x] for x in fit}) == 1 and not self._is_elsewhere(fit[0], value):
                 self._held[value] = fit[0]
+
+    def _is_elsewhere(self, name: str, value: Value) -> bool:
+        """Whether what reads a value may receive a node in another buffer, of which no node is
+        known either."""
+        given = (self._launches[x] for x in self._readers[value])
+        others = {self.received(x, y) for x in given for y in x.tensors if y.role != "out"}
+        for other in others - self._held.keys() - {value}:
+            made = self._made.get(other)
+            layout = layout_of(made.expr, self.layouts) if made is not None else None
+            if layout is not None and self._possible([name], layout):
+                return True
+        return False
+
+    def _has_rival(self, launch: int, name: str) -> bool:
+        """Whether a call may be of another node, which is given the same and computes something
+        else: the order of calls need not be that of the graph."""
+        graph, node = self.graph, self.graph.nodes[name]
+        operators, bases = called(self._launches[launch]), {*map(graph.base, node.reads)}
+        return any(
+            x.operator.rstrip("_") in operators
+            and {*map(graph.base, x.reads)} == bases
+            and self._same[x.name] != self._same[name]
+            for x in graph.nodes.values()
+        )
 
     def _written_by(self, launch: Launch) -> list[str]:
         """The nodes that a launch may write."""
-        if called := self.calls.get(launch.index, ""):
-            return [called, *self.graph.items(called).values()]
+        if call := self.calls.get(launch.index, ""):
+            return [call, *self.graph.items(call).values()]
         return self._computed(self._given(launch), launch.kernel) if is_fused(launch) else []
 
     def _possible(self, names: Sequence[str], layout: Layout) -> list[str]:
@@ -211,12 +241,12 @@ class Flow:
 
         written = (x for x in launch.tensors if x.role != "in")
         wanted = {self._held.get((x.buffer, reader), "") for x in written}
-        called = self.calls.get(reader, "")
-        wanted = {*wanted, called} - {"", *given}
+        call = self.calls.get(reader, "")
+        wanted = {*wanted, call} - {"", *given}
         read = set[str]()
         for name in wanted:
             read |= self.graph.ancestors(name, lambda x: x not in given and can_fuse(x))
-        return all(x == called or can_fuse(x) for x in wanted) and all(map(can_fuse, read - given))
+        return all(x == call or can_fuse(x) for x in wanted) and all(map(can_fuse, read - given))
 
     def _is_fusible(self, node: FxNode, kernel: str) -> bool:
         """Whether a fused kernel may compute a node, which no launch calls by itself."""

@@ -35,6 +35,11 @@ static AtenTensorHandle NAME_view(AtenTensorHandle of, std::vector<int64_t> size
         of, size.size(), size.data(), stride.data(), offset, &made));
     return made;
 }
+static int64_t NAME_size(AtenTensorHandle of, int64_t dim) {
+    int64_t size = 0;
+    AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_get_size(of, dim, &size));
+    return size;
+}
 static void NAME(AOTIProxyExecutorHandle executor, int node, std::vector<int64_t> numbers,
     std::vector<AtenTensorHandle> tensors) {
     AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_proxy_executor_call_function(
@@ -146,6 +151,9 @@ class ProxyCalls:
             ):
                 sign = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}[type(operator)]
                 return Number(f"({self._number(left)} {sign} {self._number(right)})")
+            case ast.BinOp(op=ast.FloorDiv(), left=left, right=right):
+                pair = (f"static_cast<int64_t>({self._number(x)})" for x in (left, right))
+                return Number(f"c10::div_floor_integer({', '.join(pair)})")
             case ast.List(elts=elements) | ast.Tuple(elts=elements):
                 return [y for x in elements for y in self._elements(x)]
             case ast.Subscript(value=value, slice=ast.Constant(value=int(place))):
@@ -242,6 +250,8 @@ class ProxyCalls:
             operator = operator_named(path.split("."), in_place=True)
         except UncheckedError as error:
             raise NoBodyError(str(error)) from error
+        if operator == "size":
+            return Number(f"{self.name}_size({args[0].text}, {_integer(args[1])})")
         given = _bound(operator._schema, args, named)
         if any(_takes_tensor(x) and isinstance(y, (int, float)) for x, y in given):
             with_scalar = getattr(operator.overloadpacket, "Scalar", None)

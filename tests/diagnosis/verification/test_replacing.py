@@ -273,6 +273,26 @@ return (cumsum, reduced)
     assert written.get(2) == "buf2" or reasons[2] == "what buf2 holds is no node of the graph"
 
 
+@pytest.mark.parametrize(
+    ("dims", "found"), [((0, 1), [0, 1]), ((1, 0), []), ((0, 0), [0])], ids=str
+)
+def test_numbers_tell_which_of_several_nodes_a_call_is(
+    dims: tuple[int, int], found: list[int], tmp_path: Path
+) -> None:
+    body = "\n".join(
+        f"buf{n} = torch.ops.aten.cumsum.default(arg0_1, {dim})\n"
+        f"assert_size_stride(buf{n}, (4, 6), (6, 1), 'cumsum')"
+        for n, dim in enumerate(dims)
+    )
+    graph = """
+cumsum: "f32[4, 6][6, 1]cpu" = torch.ops.aten.cumsum.default(arg0_1, 0)
+cumsum_1: "f32[4, 6][6, 1]cpu" = torch.ops.aten.cumsum.default(arg0_1, 1)
+return (cumsum, cumsum_1)
+"""
+    _, read = planned(tmp_path, f"{body}\nreturn (buf0, buf1, )", graph)
+    assert [x.launch.index for x in read.found] == found
+
+
 def test_what_is_given_twice_is_one_argument(tmp_path: Path) -> None:
     """As C++ gives what an operator updates: as its result, and as its argument."""
     body = f"""

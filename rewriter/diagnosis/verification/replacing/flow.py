@@ -7,7 +7,8 @@ it receives, and from which the launches that read it can compute what they writ
 
 from __future__ import annotations
 
-from collections import deque
+import re
+from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
@@ -20,6 +21,7 @@ from rewriter.model_names.attribution import Values, called, is_fused
 from rewriter.model_names.graph import ATTRIBUTE, FxGraph, FxNode
 
 Value = tuple[str, int]  # a buffer, and the launch that wrote it last, -1 before any did
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(?![\d.])|\b(?:True|False)\b")
 _MOST = 48  # nodes that a buffer may hold
 _FAR = 4000  # nodes between what a launch writes and what it receives
 
@@ -44,7 +46,9 @@ class Flow:
         self._called = {*values.calls.values()}
         self._updated = others.updated  # by statements: what launches left there is not read
         self._launches = {x.index: x for x in launches}
-        unclear = {x for x, node in values.calls.items() if self._has_rival(x, node)}
+        unclear = {
+            x for x, node in values.calls.items() if self._has_rival(self._launches[x], node)
+        }
         self.calls = {x: node for x, node in values.calls.items() if x not in unclear}
         held, likely = (
             {x: node for x, node in some.items() if x[1] not in unclear}
@@ -181,17 +185,21 @@ class Flow:
                 return True
         return False
 
-    def _has_rival(self, launch: int, name: str) -> bool:
-        """Whether a call may be of another node, which is given the same and computes something
-        else: the order of calls need not be that of the graph."""
-        graph, node = self.graph, self.graph.nodes[name]
-        operators, bases = called(self._launches[launch]), {*map(graph.base, node.reads)}
-        return any(
-            x.operator.rstrip("_") in operators
-            and {*map(graph.base, x.reads)} == bases
-            and self._same[x.name] != self._same[name]
+    def _has_rival(self, launch: Launch, name: str) -> bool:
+        """Whether a call may be of another node, which is given the same tensors and computes
+        something else: the order of calls need not be that of the graph."""
+        graph, operators = self.graph, called(launch)
+        bases = {*map(graph.base, graph.nodes[name].reads)}
+        given = Counter(y for x in launch.args if not x.buffer for y in _numbers(x.expr))
+        similar = [
+            x.name
             for x in graph.nodes.values()
-        )
+            if x.operator.rstrip("_") in operators and {*map(graph.base, x.reads)} == bases
+        ]
+        if len({self._same[x] for x in similar}) < 2:
+            return False
+        fit = {self._same[x] for x in similar if given >= Counter(_numbers(graph.nodes[x].call))}
+        return fit != {self._same[name]}
 
     def _written_by(self, launch: Launch) -> list[str]:
         """The nodes that a launch may write."""
@@ -283,3 +291,8 @@ class Flow:
             call = node.reading(same).call if node.call else f"{same.get(node.reads[0], '')}"
             same[node.name] = first.setdefault((call, node.item), node.name)
         return same
+
+
+def _numbers(text: str) -> list[int]:
+    """The integers that an expression has, with those that stand for truth values."""
+    return [int(x == "True") if x.isalpha() else int(x) for x in _NUMBER.findall(text)]

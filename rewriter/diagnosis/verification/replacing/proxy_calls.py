@@ -11,6 +11,7 @@ import ast
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -48,6 +49,15 @@ static void NAME(AOTIProxyExecutorHandle executor, int node, std::vector<int64_t
 """
 # Operators that exist in Python alone, and what computes the same.
 _INSTEAD = {"prims.convert_element_type.default": "aten._to_copy.default"}
+# In the order of ATen (c10/core/ScalarType.h, c10/core/MemoryFormat.h).
+_TYPES = (
+    torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32,
+    torch.float64, torch.complex32, torch.complex64, torch.complex128, torch.bool, None, None,
+    None, torch.bfloat16,
+)  # fmt: skip
+_FORMATS = (
+    torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d
+)  # fmt: skip
 _WITH_SIZES = ("aten.full.default", "aten.empty_strided.default")
 _RESHAPES = ("aten.view.default", "aten.reshape.default", "aten.expand.default",
              "aten.permute.default")  # fmt: skip
@@ -355,15 +365,25 @@ def _statements(lines: Sequence[str]) -> list[ast.stmt]:
 
 
 def _enumerated(value: Any) -> dict[str, Any]:
+    """A type, a layout or a format. Up to torch 2.12 the executor takes the numbers of ATen, where
+    torch.export writes its own."""
     from torch._export.serde import serialize
 
-    kinds: dict[type, tuple[str, Mapping[Any, Any]]] = {
-        torch.dtype: ("as_scalar_type", serialize._TORCH_TO_SERIALIZE_DTYPE),
-        torch.memory_format: ("as_memory_format", serialize._TORCH_TO_SERIALIZE_MEMORY_FORMAT),
-        torch.layout: ("as_layout", serialize._TORCH_TO_SERIALIZE_LAYOUT),
-    }
-    name, numbers = kinds[type(value)]
-    return {name: int(numbers[value])}
+    include = Path(torch.__file__).parent / "include/torch/csrc/inductor/aoti_torch"
+    is_converted = (include / "generated_enum_converters.h").is_file()
+    kinds: dict[type, tuple[str, Mapping[Any, Any], Sequence[Any]]] = {
+        torch.dtype: ("as_scalar_type", serialize._TORCH_TO_SERIALIZE_DTYPE, _TYPES),
+        torch.memory_format: (
+            "as_memory_format", serialize._TORCH_TO_SERIALIZE_MEMORY_FORMAT, _FORMATS
+        ),
+        torch.layout: ("as_layout", serialize._TORCH_TO_SERIALIZE_LAYOUT, (torch.strided,)),
+    }  # fmt: skip
+    name, exported, of_aten = kinds[type(value)]
+    if is_converted:
+        return {name: int(exported[value])}
+    if value not in of_aten:
+        raise NoBodyError(f"{value} cannot be passed to the proxy executor of this torch")
+    return {name: of_aten.index(value)}
 
 
 def _range(length: Any, named: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -20,12 +20,12 @@ from rewriter.commands.replace import Arguments
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import message
 from rewriter.core.text import counted
-from rewriter.diagnosis.verification.replacing.body import NoBodyError
 from rewriter.diagnosis.verification.replacing.insert import (
     replaced,
     replaced_in_package,
     selection_of,
 )
+from rewriter.diagnosis.verification.replacing.insert_cpp import NotCalledError
 from rewriter.diagnosis.verification.replacing.substitutes import Substitute, substitutes
 from rewriter.execution.host_process import HostOutput
 from rewriter.execution.runner import RunRequest, seconds_beside
@@ -98,12 +98,10 @@ def _in_package(
 ) -> Sequence[Probed]:
     """What is put into a package. Raises `RewriterError` if its operators cannot be called."""
     (model,) = package.models
-    for one in chosen:
-        try:
-            replaced_in_package(wrapper, [one], model.device)
-        except NoBodyError as error:
-            raise _no_substitute(wrapper, one.launch, str(error)) from error
-    edited, nodes = replaced_in_package(wrapper, chosen, model.device)
+    try:
+        edited, nodes = replaced_in_package(wrapper, chosen, model.device)
+    except NotCalledError as error:
+        raise _no_substitute(wrapper, error.launch, str(error)) from error
     launches = tuple(x.launch for x in chosen)
     plan = Plan(edited.insertions, launches, (), (), ())
     result = Instrumented(

@@ -93,7 +93,8 @@ def report(
         text = f"{sentence(ended)} {text}"
     if diagnosis is not None and any(x.kind == "wrong" for x in merged):
         text = sentence(diagnosis.headline)
-    following = next((NextCommand(x) for _, x in judged if x), None)
+    told = ((x, verdict.wants[1]) for verdict, x in judged if x)
+    following = next((NextCommand(x, f"for {why}" if why else "") for x, why in told), None)
     if diagnosis is not None and diagnosis.next:
         following = NextCommand(diagnosis.next)
     if following is None and not any(x.severity == "finding" for x in merged):

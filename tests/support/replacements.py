@@ -21,6 +21,7 @@ from rewriter.diagnosis.verification.replacing.insert import (
     replaced_in_package,
     selection_of,
 )
+from rewriter.diagnosis.verification.replacing.insert_cpp import proxied
 from rewriter.diagnosis.verification.replacing.substitutes import Substitutes, substitutes
 from rewriter.instrumentation.rebuild import patch
 from rewriter.instrumentation.rebuild.patch import Probed
@@ -73,7 +74,7 @@ def all_replaced_in_package(exported: Exported, folder: Path) -> list[str]:
     chosen = []
     for one in found.found:
         try:
-            replaced_in_package(wrapper, [one], model.device)
+            proxied(wrapper, [one], "_rw_reference", model.device)
             chosen.append(one)
         except NoBodyError as error:
             why.append(str(error))

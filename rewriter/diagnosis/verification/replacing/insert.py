@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rewriter.artifact.types import Wrapper
 from rewriter.core import edit, markers
@@ -28,19 +28,19 @@ _IMPORT = "from rewriter.runtime.attempt import {} as {}"
 def replaced(
     wrapper: Wrapper, chosen: Sequence[Substitute], *, attempts: str = "", keeps: bool = False
 ) -> Edited:
-    """Replace launches of a plain Python wrapper.
+    """Replace launches of a plain wrapper in a Python file.
 
     With `attempts`, a name for the wrapper, a launch whose function fails runs as it is, and a file
     beside the socket of `rewriter bisect` says why. If it `keeps` outputs, too, files there have
     what its first calls return.
     """
-    source, is_cpp = wrapper.plain, wrapper.language == "cpp"
-    mark = markers.Mark(markers.draw_tag(source.data), "//" if is_cpp else "#")
-    name = _name(wrapper)
-    head = [f"{mark.comment} {x}" for x in _head(wrapper, chosen)]
-    if is_cpp:
-        return _in_cpp(wrapper, insert_cpp.insertions(wrapper, chosen, mark, name, head))
-    at = wrapper.located.header
+    source, name = wrapper.plain, _name(wrapper)
+    tag = markers.draw_tag(source.data)
+    if wrapper.language == "cpp":
+        before, functions = insert_cpp.called_in_python(wrapper, chosen, name, tag)
+        return _in_cpp(wrapper, chosen, tag, insert_cpp.CALL, before, functions)
+    mark, at = markers.Mark(tag, "#"), wrapper.located.header
+    head = [f"# {x}" for x in _head(wrapper, chosen)]
     if attempts:
         head.append(_IMPORT.format("attempt", f"{name}_attempt"))
     head += [line for one in chosen for line in _function(name, one)]
@@ -73,18 +73,25 @@ def replaced_in_package(
     wrapper: Wrapper, chosen: Sequence[Substitute], device: str
 ) -> tuple[Edited, list[Json]]:
     """Replace launches of a package's wrapper, for a type of device; also returns the nodes that
-    its proxy executor then needs in addition. Raises `NoBodyError`."""
-    source, name = wrapper.plain, _name(wrapper)
-    mark = markers.Mark(markers.draw_tag(source.data), "//")
-    lines, nodes = insert_cpp.proxied(wrapper, chosen, name, device)
+    its proxy executor then needs in addition. Raises `NotCalledError`."""
+    before, nodes = insert_cpp.proxied(wrapper, chosen, _name(wrapper), device)
+    tag = markers.draw_tag(wrapper.plain.data)
+    return _in_cpp(wrapper, chosen, tag, HELPERS, before), nodes
+
+
+def _in_cpp(
+    wrapper: Wrapper,
+    chosen: Sequence[Substitute],
+    tag: str,
+    helpers: str,
+    before: Sequence[Sequence[str]],
+    *functions: Insertion,
+) -> Edited:
+    """With C++ that the lines `before` the launches call, and `functions` around it."""
     head = [f"// {x}" for x in _head(wrapper, chosen)]
-    head += HELPERS.replace("NAME", name).splitlines()
-    made = insert_cpp.insertions_in_package(wrapper, chosen, lines, head, mark)
-    return _in_cpp(wrapper, made), nodes
-
-
-def _in_cpp(wrapper: Wrapper, insertions: Iterable[Insertion]) -> Edited:
-    made = tuple(insertions)
+    head += helpers.replace("NAME", _name(wrapper)).splitlines()
+    mark = markers.Mark(tag, "//")
+    made = (*functions, *insert_cpp.insertions(wrapper, chosen, head, before, mark))
     edited = Edited(edit.apply(wrapper.plain.data, made), made)
     verify.verify(wrapper, edited.source)
     return edited

@@ -8,20 +8,22 @@ they call the proxy executor.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rewriter.artifact.types import Wrapper
 from rewriter.core import markers
 from rewriter.core.edit import Insertion
 from rewriter.core.types import Json
+from rewriter.diagnosis.verification.replacing.body import NoBodyError
 from rewriter.diagnosis.verification.replacing.layouts import view_in
 from rewriter.diagnosis.verification.replacing.proxy_calls import ProxyCalls
 from rewriter.diagnosis.verification.replacing.substitutes import Substitute
 from rewriter.locate.cpp import embedded
+from rewriter.locate.types import Launch
 
 _VIEW = "reinterpret_tensor"
-_CALL = """\
+CALL = """\
 static std::vector<AtenTensorHandle> NAME(int launch,
     std::initializer_list<AtenTensorHandle> given, std::initializer_list<int64_t> sizes) {
     PyGILState_STATE state = PyGILState_Ensure();
@@ -87,69 +89,72 @@ def given_to(wrapper: Wrapper, one: Substitute) -> Given:
     return Given(handles, tuple(x for x in names if x not in handles))
 
 
+class NotCalledError(NoBodyError):
+    """The proxy executor cannot call what stands in the place of a launch; the message says why."""
+
+    def __init__(self, launch: Launch, why: str) -> None:
+        super().__init__(why)
+        self.launch = launch
+
+
 def proxied(
     wrapper: Wrapper, chosen: Sequence[Substitute], name: str, device: str
 ) -> tuple[list[list[str]], list[Json]]:
-    """The lines in front of each launch, and the nodes that they call. Raises `NoBodyError`."""
+    """The lines in front of each launch of a package, and the nodes that they call. Raises
+    `NotCalledError`."""
     calls = ProxyCalls(name, device, len(wrapper.operators))
     lines = []
     for one in chosen:
         given = given_to(wrapper, one)
-        lines.append(calls.lines(one, given.handles, given.sizes))
+        try:
+            lines.append(calls.lines(one, given.handles, given.sizes))
+        except NoBodyError as error:
+            raise NotCalledError(one.launch, str(error)) from error
     return lines, calls.nodes
 
 
-def insertions_in_package(
-    wrapper: Wrapper,
-    chosen: Sequence[Substitute],
-    before: Sequence[Sequence[str]],
-    head: Sequence[str],
-    mark: markers.Mark,
-) -> Iterator[Insertion]:
-    """The inserted lines of a package's wrapper, those `before` each launch among them."""
-    source, at = wrapper.plain, wrapper.located.header
-    newline = source.newline_at(at)
-    yield Insertion(at, b"".join(mark.line(x, newline) for x in head), "reference")
-    for one, lines in zip(chosen, before, strict=True):
-        point = one.launch.insertion_point
-        indent, newline = point.indent.decode(), source.newline_at(point.start)
-        marked = (
-            mark.line(f"{indent}{x}", newline) for x in [*lines[:-1], f"{lines[-1]} if (false)"]
-        )
-        yield Insertion(point.start, b"".join(marked), f"#{one.launch.index}")
+def called_in_python(
+    wrapper: Wrapper, chosen: Sequence[Substitute], name: str, tag: str
+) -> tuple[list[list[str]], Insertion]:
+    """The line in front of each launch of a wrapper in a Python file, and the functions that these
+    call, around the C++."""
+    source, at = wrapper.plain, embedded.extract(wrapper.plain).statement
+    functions, before = ["import torch"], []
+    for one in chosen:
+        given = given_to(wrapper, one)
+        functions += _function(name, one, given)
+        call = f"{name}({one.launch.index}, {{{', '.join(given.handles.values())}}}, "
+        call += f"{{{', '.join(given.sizes)}}});"
+        if one.target:
+            bound = (f"{x} = made[{n}];" for n, x in enumerate(one.target.split(", ")))
+            call = f"{{ auto made = {call} {' '.join(bound)} }}"
+        before.append([call])
+    functions += _FUNCTION.replace("NAME", name).splitlines()
+    mark, newline = markers.Mark(tag, "#"), source.newline_at(at)
+    return before, Insertion(at, b"".join(mark.line(x, newline) for x in functions), "reference")
 
 
 def insertions(
     wrapper: Wrapper,
     chosen: Sequence[Substitute],
-    mark: markers.Mark,
-    name: str,
     head: Sequence[str],
+    before: Sequence[Sequence[str]],
+    mark: markers.Mark,
 ) -> Iterator[Insertion]:
-    """The inserted lines of a wrapper in a Python file; `head` says what was done."""
-    source, text = wrapper.plain, embedded.extract(wrapper.plain)
-    python, at = markers.Mark(mark.tag, "#"), text.statement
-    given = [given_to(wrapper, one) for one in chosen]
-    lines = ["import torch"]
-    for one, its in zip(chosen, given, strict=True):
-        lines += _function(name, one, its)
-    lines += _FUNCTION.replace("NAME", name).splitlines()
-    newline = source.newline_at(at)
-    yield Insertion(at, b"".join(python.line(x, newline) for x in lines), "reference")
-    at = wrapper.located.header
-    helper = [*head, *_CALL.replace("NAME", name).splitlines()]
-    newline = source.newline_at(at)
-    yield Insertion(at, b"".join(mark.line(text.encode(x), newline) for x in helper), "reference")
-    for one, its in zip(chosen, given, strict=True):
+    """What is inserted into C++: the `head`, and the lines `before` each launch, which is not
+    run."""
+    source, encode = wrapper.plain, embedded.extract(wrapper.plain).encode
+
+    def marked(at: int, lines: Iterable[str], origin: str) -> Insertion:
+        newline = source.newline_at(at)
+        return Insertion(at, b"".join(mark.line(encode(x), newline) for x in lines), origin)
+
+    yield marked(wrapper.located.header, head, "reference")
+    for one, lines in zip(chosen, before, strict=True):
         point = one.launch.insertion_point
-        call = f"{name}({one.launch.index}, {{{', '.join(its.handles.values())}}}, "
-        call += f"{{{', '.join(its.sizes)}}});"
-        if one.target:
-            bound = (f"{x} = made[{n}];" for n, x in enumerate(one.target.split(", ")))
-            call = f"{{ auto made = {call} {' '.join(bound)} }}"
-        call += " if (false)"
-        line = mark.line(text.encode(point.indent.decode() + call), source.newline_at(point.start))
-        yield Insertion(point.start, line, f"#{one.launch.index}")
+        skipping = [*lines[:-1], f"{lines[-1]} if (false)"]
+        indented = (f"{point.indent.decode()}{x}" for x in skipping)
+        yield marked(point.start, indented, f"#{one.launch.index}")
 
 
 def _function(name: str, one: Substitute, given: Given) -> Iterator[str]:

@@ -232,8 +232,7 @@ class ProxyCalls:
         raise NoBodyError(f"{path} is not known to the proxy executor")
 
     def _view(self, of: Tensor, size: list[Any], stride: list[Any], offset: Any = 0) -> Tensor:
-        lists = (", ".join(map(_integer, x)) for x in (size, stride))
-        first, second = lists
+        first, second = (", ".join(map(_integer, x)) for x in (size, stride))
         made = f"{self.name}_view({of.text}, {{{first}}}, {{{second}}}, {_integer(offset)})"
         return self._tensor(made)
 

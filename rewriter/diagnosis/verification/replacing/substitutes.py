@@ -39,7 +39,6 @@ _INSIDE = re.compile(r"[\[(]([^\])]*)[\])]")  # of `f32[s77, 8]` or `Sym(s77)`
 _RESULT = re.compile(r"\bnullptr\b|&(\w+)_handle\b")
 # A block, or the call: `if (kernel == nullptr) {` of torch 2.6 is neither.
 _CALLED = re.compile(r"\s*(?:\{|(?:AOTI_TORCH_ERROR_CODE_CHECK\()?(?!if\b|static\b)\w+\()")
-_NEW = re.compile(r"aoti_torch_new_uninitialized_tensor\(&(\w+)_handle\)")
 _RETURN = re.compile(r"^ +return \(([\w, ]*)\)$", re.MULTILINE)
 
 
@@ -249,23 +248,18 @@ class _Scope:
         lines = [f"results = list({node})"] if items else []
         symbols: dict[str, None] = {}
         inputs = (flow.graph.type_of(x) for x in flow.graph.inputs)
-        known = set(_symbols(y for x in inputs for y in (_INSIDE.findall(x))))
+        known = set(_symbols(y for x in inputs for y in _INSIDE.findall(x)))
         results = []
         for argument in launch.tensors:
-            place = self._place(launch, argument, node)
-            name = (
-                node
-                if place is None and not items
-                else items.get(-1 if place is None else place, "")
-            )
-            layout, kind = flow.layouts.get(argument.buffer), type_of(flow.graph, name)
-            layout = layout or flow.layouts.get(argument.name)
             if argument.role != "out":
                 continue
+            place = self._place(launch, argument, node)
             value = node if place is None else f"results[{place}]"
             results.append(value)
-            if kind is None:
+            name = items.get(place, "") if place is not None else "" if items else node
+            if (kind := type_of(flow.graph, name)) is None:
                 continue
+            layout = flow.layouts.get(argument.buffer) or flow.layouts.get(argument.name)
             used = _symbols((*layout.size, *layout.stride)) if layout is not None else ()
             if layout is None or not known.issuperset(used):  # or it tells a size itself
                 lines.append(f"{value} = {value}.to({kind.dtype})")
@@ -302,13 +296,17 @@ class _CppScope(_Scope):
         text = self._statement(launch)
         if not _CALLED.match(text):
             raise NoBodyError("no single statement launches it")
-        made = _NEW.findall(self.source.decode("utf-8", "replace"))
         outs = [x.name for x in launch.tensors if x.role == "out"]
         handles = [f"{x}_handle" if f"{x}_handle" in text else x for x in outs]
-        bound = [x for x in handles if x not in outs or x in made or re.search(rf"\b{x} = ", text)]
+        bound = [x for x in handles if x not in outs or self._is_new(x, text)]
         if bound and bound != handles:
             raise NoBodyError("it writes some results, and leaves others in new tensors")
         return ", ".join(bound)
+
+    def _is_new(self, name: str, text: str) -> bool:
+        """Whether a variable has no tensor yet: its call assigns it, or the proxy executor."""
+        made = f"aoti_torch_new_uninitialized_tensor(&{name}_handle)"
+        return bool(re.search(rf"\b{name} = ", text)) or made.encode() in self.source
 
     def _size(self, name: str) -> str:
         return self.flow.graph.types[name].removeprefix("Sym(").removesuffix(")")

@@ -88,29 +88,28 @@ class Lines:
 
     def inputs(self, entry: EntryPoint, names: Sequence[str], at: int) -> None:
         """The line that passes the inputs of an entry, at an offset where they have values."""
-        line = self._dialect.inputs(self._variable, names, is_dormant=self._is_dormant)
+        line = self._call("inputs", *names, is_dormant=self._is_dormant)
         self._add(at, entry.indent, line, "inputs")
         self.passed[INPUTS] = tuple(names)
 
     def around(self, launch: Launch, phase: Phase, arguments: tuple[Argument, ...]) -> None:
-        self._add(
-            launch.insertion_point.start if phase == "before" else launch.insertion_point.end,
-            launch.insertion_point.indent,
-            self._dialect.around(
-                self._variable, phase, launch.index, arguments, is_dormant=self._is_dormant
-            ),
-            f"#{launch.index} {phase} {launch.kernel}",
-            behind=phase == "after",
-        )
-        self.passed[launch.index, phase] = tuple(
-            expression(argument, phase) for argument in arguments
-        )
+        point, is_behind = launch.insertion_point, phase == "after"
+        passed = tuple(expression(argument, phase) for argument in arguments)
+        values = (self._dialect.value(self._variable, one) for one in passed)
+        line = self._call(phase, launch.index, *values, is_dormant=self._is_dormant)
+        origin = f"#{launch.index} {phase} {launch.kernel}"
+        offset = point.end if is_behind else point.start
+        self._add(offset, point.indent, line, origin, behind=is_behind)
+        self.passed[launch.index, phase] = passed
+
+    def _call(self, method: str, *values: object, is_dormant: bool = False) -> str:
+        return self._dialect.call(self._variable, method, *values, is_dormant=is_dormant)
 
     def checked(self, launch: Launch) -> None:
         point = launch.insertion_point
-        line = self._dialect.statement(f"{self._variable}.checked({launch.index})")
         memory = MemoryLine(point.end, point.indent, launch=launch.index)
         origin = f"#{launch.index} memory {launch.kernel}"
+        line = self._call("checked", launch.index)
         self._add(point.end, point.indent, line, origin, memory=memory)
 
     def memory(self, event: MemoryEvent) -> None:
@@ -120,8 +119,7 @@ class Lines:
             line = self._dialect.allocated(self._variable, event)
         else:
             called = "reused" if event.action == "reuse" else "released"
-            call = f"{self._variable}.{called}({event.index}, {event.buffer})"
-            line = self._dialect.statement(call)
+            line = self._call(called, event.index, event.buffer)
         offset = point.end if behind else point.start
         memory = MemoryLine(offset, point.indent, event=event.index)
         origin = f"{event.action} {event.buffer}"
@@ -145,11 +143,12 @@ class Lines:
         text = self._mark.line(f"{self._dialect.comment} {first}", newline)
         second = f"{self._dialect.comment} {options_line.line(record, selection)}"
         text += self._mark.line(encode(second), newline)
-        text += b"".join(self._mark.line(encode(line), newline) for line in header.marked)
-        if header.block:
-            # Encoded as one text: encoding thousands of lines one by one is slow.
-            block = encode("\n".join(header.block)).split("\n")
-            text += self._mark.block(block, newline)
+        # Encoded as one text: encoding thousands of lines one by one is slow.
+        header = encode("\n".join(header)).split("\n")
+        if self._dialect.is_block:
+            text += self._mark.block(header, newline)
+        else:
+            text += b"".join(self._mark.line(line, newline) for line in header)
         self._header = (Insertion(offset, text, HEADER),)
         if loading := self._dialect.loading:
             at, line = loading

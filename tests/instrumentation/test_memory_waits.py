@@ -75,21 +75,20 @@ CPP = {
 @pytest.mark.parametrize(("line", "waits"), PYTHON.items())
 def test_lines_of_python(line: str, waits: bool) -> None:
     lines = f"        del buf8\n        {line}\n        del buf9\n".encode()
-    assert python.Python().is_bookkeeping(lines, b" " * 8) is waits
+    assert python.Python(standalone=False).is_bookkeeping(lines, b" " * 8) is waits
 
 
 def test_what_has_another_indent_runs_at_another_time() -> None:
     for indent in (4, 12):
         lines = b"        del buf8\n" + b" " * indent + b"del buf0\n        del buf9\n"
-        assert not python.Python().is_bookkeeping(lines, b" " * 8)
+        assert not python.Python(standalone=False).is_bookkeeping(lines, b" " * 8)
 
 
 @pytest.mark.parametrize(("line", "waits"), CPP.items())
 def test_lines_of_cpp(line: str, waits: bool) -> None:
     lines = f"    buf8.reset();\n    {line}\n    buf9.reset();\n".encode()
-    assert (
-        cpp.dialect(Source("w.cpp", b""), standalone=True).is_bookkeeping(lines, b"    ") is waits
-    )
+    dialect = cpp.Cpp.of(Source("w.cpp", b""), standalone=True)
+    assert dialect.is_bookkeeping(lines, b"    ") is waits
 
 
 def memory_lines(fixture: Fixture) -> tuple[tuple[MemoryLine, ...], frozenset[MemoryLine]]:

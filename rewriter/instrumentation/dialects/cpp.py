@@ -8,27 +8,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rewriter.core.source import Source
-from rewriter.core.types import Json, Phase
-from rewriter.instrumentation.dialect import HeaderLines, expression
+from rewriter.core.types import Json
+from rewriter.instrumentation.dialect import Dialect
 from rewriter.instrumentation.probes import registry
 from rewriter.locate.cpp import embedded
 from rewriter.locate.cpp.embedded import Embedded
-from rewriter.locate.types import Argument, MemoryEvent
+from rewriter.locate.types import MemoryEvent
 from rewriter.runtime import bundle
 from rewriter.runtime.table import input_texts, option_texts, row_texts
 
 _SPACE = "inductor_rewriter"
 _BYTE = re.compile("[\udc80-\udcff]")
 _LOADING = "from rewriter.runtime.recorder_library import load"
-OWN_LINE = re.compile(
-    rb"\s*(?:inductor_rewriter::Call \w+\(|_\w*\.\w+\()|"
-    rb"from rewriter\.(?:runtime|instrumentation)\.recorder_library import load"
-)
-AT_LAUNCH = re.compile(rb"\s*_\w*\.(?:before|after)\((\d{1,9})[,)]")
 # How the table begins, and its last line.
 TABLE_BEGIN, TABLE_END = "const char* const options[]", "Table wrapper"
 _ARRAY = b"ArrayRefTensor"
-CARRIED = b""  # the runtime is in a block, whose lines have no marks
 _VIEW = re.compile(
     r"wrap_with_raii_handle_if_needed\(reinterpret_tensor_wrapper\("
     r"\s*(\w+, \d+, \w+, \w+, [^(){},]+)\)\)$"
@@ -48,20 +42,25 @@ _CONTROL_FLOW = re.compile(
 
 
 @dataclass(frozen=True)
-class Cpp:
-    """Lines of C++, encoded for the file or for the Python string that they go into.
-
-    With `standalone` the header holds the recorder.
-    """
+class Cpp(Dialect):
+    """Lines of C++, encoded for the file or for the Python string that they go into."""
 
     text: Embedded
-    standalone: bool = False
-    comment: str = "//"
-    needs_releases: bool = True
 
-    @property
-    def packer(self) -> str:
-        return "C++" if self.standalone else ""
+    name = "C++"
+    comment = "//"
+    end = ";"
+    needs_releases = True
+    is_block = True
+    own_line = re.compile(
+        rb"\s*(?:inductor_rewriter::Call \w+\(|_\w*\.\w+\()|"
+        rb"from rewriter\.(?:runtime|instrumentation)\.recorder_library import load"
+    )
+    at_launch = re.compile(rb"\s*_\w*\.(?:before|after)\((\d{1,9})[,)]")
+
+    @classmethod
+    def of(cls, source: Source, *, standalone: bool) -> Cpp:
+        return cls(standalone, embedded.extract(source))
 
     @property
     def loading(self) -> tuple[int, str] | None:
@@ -69,37 +68,19 @@ class Cpp:
             return None
         return self.text.statement, f"{_LOADING} as _rw_load; _rw_load()"
 
-    def begin(self, variable: str, *, checks: bool = False, is_dormant: bool = False) -> str:
+    def begin(self, variable: str, *, checks: bool, is_dormant: bool) -> str:
         return f"{_SPACE}::Call {variable}({_SPACE}::wrapper);"
 
-    def inputs(self, variable: str, names: Sequence[str], *, is_dormant: bool = False) -> str:
-        return f"{variable}.inputs({', '.join(names)});"
-
-    def around(
-        self,
-        variable: str,
-        phase: Phase,
-        launch: int,
-        arguments: Sequence[Argument],
-        *,
-        is_dormant: bool = False,
-    ) -> str:
+    def value(self, variable: str, expression: str) -> str:
         # A view as the arguments that make it: temporaries with destructors take long to compile.
-        values = [
-            _VIEW.sub(rf"{variable}.view(\1)", expression(argument, phase))
-            for argument in arguments
-        ]
-        return f"{variable}.{phase}({', '.join([str(launch), *values])});"
+        return _VIEW.sub(rf"{variable}.view(\1)", expression)
 
     def allocated(self, variable: str, event: MemoryEvent) -> str:
-        return f"{variable}.allocated({event.index}, {event.buffer});"
-
-    def statement(self, call: str) -> str:
-        return f"{call};"
+        return self.call(variable, "allocated", event.index, event.buffer)
 
     def header(
         self, variable: str, options: Json, launches: Sequence[Json], inputs: Sequence[str]
-    ) -> HeaderLines:
+    ) -> Sequence[str]:
         if self.standalone:
             begin = f"{bundle.text()}{bundle.BEGIN}\n"
         else:
@@ -108,7 +89,7 @@ class Cpp:
                 memory=any(registry()[name].memory for name in options["probes"]),
             )
         table = table_lines(options, launches, inputs)
-        return HeaderLines(block=(*begin.splitlines(), *table, bundle.END))
+        return (*begin.splitlines(), *table, bundle.END)
 
     def encode(self, line: str) -> str:
         return self.text.encode(line)
@@ -119,9 +100,7 @@ class Cpp:
         return not _CONTROL_FLOW.search(code) and _BOOKKEEPING.issuperset(called)
 
 
-def dialect(source: Source, *, standalone: bool) -> Cpp:
-    """How probes are written in a C++ wrapper."""
-    return Cpp(embedded.extract(source), bool(standalone))
+DIALECT = Cpp
 
 
 def table_lines(options: Json, launches: Sequence[Json], inputs: Sequence[str]) -> Iterator[str]:

@@ -9,18 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter.core.source import Source
-from rewriter.core.types import Json, Phase
-from rewriter.instrumentation.dialect import HeaderLines
-from rewriter.locate.types import Argument, MemoryEvent
+from rewriter.core.types import Json
+from rewriter.instrumentation.dialect import Dialect
+from rewriter.locate.types import MemoryEvent
 
 RUNTIME = Path(__file__).parents[2] / "runtime"
-OWN_LINE = re.compile(
-    rb"\s*(?:from rewriter\.runtime import |(?:if _\w*\.(?:on|due\(\)): )?_\w*\.\w+\("
-    rb"|\w+ = _\w*\.allocated\(|_\w+ = _\w+_attach\(|\{'launch': |\])"
-)
-AT_LAUNCH = re.compile(rb"\s*(?:if _\w*\.on: )?_\w*\.(?:before|after)\((\d{1,9})[,)]")
 _PACKAGE = "_rewriter_runtime_"  # prefix of the name of an embedded runtime
-CARRIED = _PACKAGE.encode()
 # A statement that names, allocates or releases buffers, or compares their sizes.
 _BOOKKEEPING = re.compile(
     rb"(?:del \w+(?:, \w+)*"
@@ -42,54 +36,43 @@ VARIABLE_attach = VARIABLE_load(VARIABLE_text, "PACKAGE")
 
 
 @dataclass(frozen=True)
-class Python:
+class Python(Dialect):
     """Lines of Python. With `standalone` the header holds a recorder instead of importing it."""
 
-    standalone: bool = False
-    comment: str = "#"
-    loading: None = None
-    needs_releases: bool = False
+    name = "Python"
+    comment = "#"
+    is_block = False
+    own_line = re.compile(
+        rb"\s*(?:from rewriter\.runtime import |(?:if _\w*\.(?:on|due\(\)): )?_\w*\.\w+\("
+        rb"|\w+ = _\w*\.allocated\(|_\w+ = _\w+_attach\(|\{'launch': |\])"
+    )
+    at_launch = re.compile(rb"\s*(?:if _\w*\.on: )?_\w*\.(?:before|after)\((\d{1,9})[,)]")
+    carried = _PACKAGE.encode()
 
-    @property
-    def packer(self) -> str:
-        return "Python" if self.standalone else ""
+    @classmethod
+    def of(cls, source: Source, *, standalone: bool) -> Python:
+        return cls(standalone)
 
-    def begin(self, variable: str, *, checks: bool = False, is_dormant: bool = False) -> str:
+    def begin(self, variable: str, *, checks: bool, is_dormant: bool) -> str:
         if_due = f"if {variable}.due(): " if is_dormant else ""
         return f"{if_due}{variable}.begin({'args' if checks else ''})"
 
-    def inputs(self, variable: str, names: Sequence[str], *, is_dormant: bool = False) -> str:
-        return f"{_if_on(variable, is_dormant)}{variable}.inputs({', '.join(names)})"
-
-    def around(
-        self,
-        variable: str,
-        phase: Phase,
-        launch: int,
-        arguments: Sequence[Argument],
-        *,
-        is_dormant: bool = False,
-    ) -> str:
-        values = "".join(f", {argument.expr}" for argument in arguments)
-        return f"{_if_on(variable, is_dormant)}{variable}.{phase}({launch}{values})"
+    def call(self, variable: str, method: str, *values: object, is_dormant: bool = False) -> str:
+        if_on = f"if {variable}.on: " if is_dormant else ""
+        return if_on + super().call(variable, method, *values)
 
     def allocated(self, variable: str, event: MemoryEvent) -> str:
-        return f"{event.buffer} = {variable}.allocated({event.index}, {event.buffer})"
-
-    def statement(self, call: str) -> str:
-        return call
+        return f"{event.buffer} = {self.call(variable, 'allocated', event.index, event.buffer)}"
 
     def header(
         self, variable: str, options: Json, launches: Sequence[Json], inputs: Sequence[str]
-    ) -> HeaderLines:
+    ) -> Sequence[str]:
         given = f", {list(inputs)!r}" if inputs else ""
-        return HeaderLines(
-            marked=(
-                *self._attach(variable),
-                f"{variable} = {variable}_attach({options!r}, [",
-                *(f"    {row!r}," for row in launches),
-                f"]{given})",
-            )
+        return (
+            *self._attach(variable),
+            f"{variable} = {variable}_attach({options!r}, [",
+            *(f"    {row!r}," for row in launches),
+            f"]{given})",
         )
 
     def _attach(self, variable: str) -> list[str]:
@@ -115,9 +98,6 @@ class Python:
                 return False
         return True
 
-    def encode(self, line: str) -> str:
-        return line
-
 
 def standalone_recorder() -> str:
     """The text of `plain.py`, with what its loader fills in."""
@@ -127,10 +107,4 @@ def standalone_recorder() -> str:
     return text.replace(f"{_GPU}()", f"{_GPU}{gpu_kinds()!r}", 1)
 
 
-def dialect(source: Source, *, standalone: bool) -> Python:
-    """How probes are written in a Python wrapper."""
-    return Python(standalone)
-
-
-def _if_on(variable: str, is_dormant: bool) -> str:
-    return f"if {variable}.on: " if is_dormant else ""
+DIALECT = Python

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
 
+from rewriter.dump.names import SourceLine
 from rewriter.locate.declarations import unwritten_operators
 
 ATTRIBUTE = "get_attr"  # the operator of a node that is a tensor of the model
@@ -45,18 +46,10 @@ _SPLITS = {"chunk", "split", "split_with_sizes", "tensor_split", "unbind"}
 
 
 @dataclass(frozen=True)
-class ModelLine:
+class ModelLine(SourceLine):
     """A line of the model. `turn` counts its blocks in the graph: a line in a loop has several."""
 
-    file: str
-    line: int
-    code: str
     turn: int = 0
-    function: str = ""
-
-    @property
-    def short(self) -> str:
-        return f"{self.file.replace(chr(92), '/').rpartition('/')[2]}:{self.line}"
 
 
 @dataclass(frozen=True)
@@ -207,7 +200,7 @@ def first_place(text: str) -> ModelLine | None:
     """The first line of the model in the text of a graph."""
     for line in text.split("\n", _FIRST_LINES)[:_FIRST_LINES]:
         if match := _PLACE.match(line):
-            return ModelLine(match[1], int(match[2]), match[4], 0, match[3])
+            return ModelLine(match[1], int(match[2]), match[3], match[4])
     return None
 
 
@@ -267,7 +260,7 @@ def parse(text: str) -> FxGraph | None:
         if match := _PLACE.match(line):
             key = match[1], int(match[2])
             turns[key] = turns.get(key, -1) + 1
-            place = ModelLine(*key, match[4], turns[key], match[3])
+            place = ModelLine(*key, match[3], match[4], turns[key])
         elif _UNKNOWN.match(line):
             place = None
         elif _DECLARED.match(line):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rewriter.core.pickle_reader import Pickle
     from rewriter.model_names.entries.contained import ContainedEntries
     from rewriter.model_names.entries.index import EntryIndex
-    from rewriter.model_names.entries.types import CacheEntry
+    from rewriter.model_names.entries.reading import CacheEntry
     from rewriter.model_names.trace import CompilationTrace
 
 # Files that TORCH_COMPILE_DEBUG writes beside a wrapper: torch/_inductor/debug.py. The first is the

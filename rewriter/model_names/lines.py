@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rewriter.dump.names import SourceLine
 from rewriter.locate.types import Launch, Located
-from rewriter.model_names.entries.types import Frame
 from rewriter.model_names.graph import FxGraph
 
 # `buf0 = empty_strided_cpu(`, `RAIIAtenTensorHandle buf0(buf0_handle);`, `auto buf1 = std::move(`.
@@ -29,7 +28,7 @@ def lines_of_nodes(graph: FxGraph, names: Iterable[str] | None = None) -> tuple[
 
 
 def lines_of_map(
-    located: Located, line_map: Sequence[tuple[int, Frame]], source: bytes
+    located: Located, line_map: Sequence[tuple[int, SourceLine]], source: bytes
 ) -> dict[int, tuple[SourceLine, ...]]:
     """The lines of launches, by torch's map of a wrapper's lines."""
     if not line_map or not source:
@@ -46,8 +45,7 @@ def lines_of_map(
             at = bisect.bisect_right(starts, line) - 1
             frames += [line_map[at][1]] if at >= 0 else []
         if frames:
-            found = (SourceLine(x.file, x.line, x.function, x.code) for x in frames)
-            lines[launch.index] = tuple(dict.fromkeys(found))
+            lines[launch.index] = tuple(dict.fromkeys(frames))
     return lines
 
 

@@ -18,7 +18,7 @@ from rewriter.artifact.graph_kind import graph_of
 from rewriter.artifact.trace import log
 from rewriter.core import edit, json_text
 from rewriter.core.types import Json
-from rewriter.model_names.entries.types import Frame
+from rewriter.dump.names import SourceLine
 from rewriter.model_names.graph import MOST_BYTES, FxGraph, parse
 
 _GRAPHS = ("aot_forward_graph", "aot_backward_graph", "aot_inference_graph")
@@ -42,7 +42,7 @@ class CompilationTrace:
     traced: str = ""
     lowered: str = ""
     mappings: Json = field(default_factory=dict)
-    line_map: tuple[tuple[int, Frame], ...] = ()
+    line_map: tuple[tuple[int, SourceLine], ...] = ()
 
     def completed(self, other: CompilationTrace | None) -> CompilationTrace:
         """A copy in which missing facts are taken from another trace."""

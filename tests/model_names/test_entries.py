@@ -18,11 +18,11 @@ from artifacts import get
 from entries import count
 from rewriter.cli import main
 from rewriter.core.pickle_values import PickleError
+from rewriter.dump.names import SourceLine
 from rewriter.instrumentation import probe_check
 from rewriter.instrumentation.instrument import instrument_all
 from rewriter.model_names.entries.index import EntryIndex, cache_of
 from rewriter.model_names.entries.reading import innermost, read_autograd, read_graph
-from rewriter.model_names.entries.types import Frame
 from rewriter.model_names.fragment import fragments
 from rewriter.model_names.known import Compilations
 from rewriter.model_names.names import of_artifact
@@ -171,11 +171,11 @@ def test_an_entry_is_not_loaded(forward: Path, tmp_path: Path) -> None:
         (
             '  File "/a.py", line 3, in f\n    x = g(y)\n  File "/b.py", line 7, in g\n'
             "    return y.log()\n           ^^^^^^^\n",
-            Frame("/b.py", 7, "g", "return y.log()"),
+            SourceLine("/b.py", 7, "g", "return y.log()"),
         ),
     ],
 )
-def test_the_innermost_frame(trace: str, frame: Frame | None) -> None:
+def test_the_innermost_frame(trace: str, frame: SourceLine | None) -> None:
     assert innermost(trace) == frame
 
 

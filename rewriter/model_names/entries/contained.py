@@ -8,8 +8,12 @@ from pathlib import Path
 from rewriter.core import pickle_values
 from rewriter.core.pickle_reader import Pickle
 from rewriter.core.pickle_values import PickleError
-from rewriter.model_names.entries.reading import autograd_in, graphs_in
-from rewriter.model_names.entries.types import AutogradEntry, CacheEntry
+from rewriter.model_names.entries.reading import (
+    AutogradEntry,
+    CacheEntry,
+    autograd_in,
+    graphs_in,
+)
 
 
 class ContainedEntries:

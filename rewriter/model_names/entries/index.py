@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Iterator
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
+from typing import TypeVar
 
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
-from rewriter.model_names.entries.types import AutogradEntry, CacheEntry
+from rewriter.core.pickle_values import PickleError
+from rewriter.model_names.entries.reading import (
+    AutogradEntry,
+    CacheEntry,
+    read_autograd,
+    read_graph,
+)
 
 GRAPHS, AUTOGRAD = "fxgraph", "aotautograd"
 _KEPT = 16  # entries of AOTAutograd kept in memory: a forward and its backward share one
@@ -22,6 +29,8 @@ _HEAD = 4096  # bytes that include the wrapper's key, which is the fourth attrib
 # The key of a wrapper or of a graph as a string of a pickle, 52 letters long.
 _KEY = re.compile(rb"\x8c\x34([cf][a-z2-7]{51})")
 _CACHE_KEY = re.compile(rb"\x8c\x09cache_key\x94?\x8c\x34(c[a-z2-7]{51})")
+_Entry = TypeVar("_Entry")
+_Key = TypeVar("_Key", str, bytes)
 
 
 def cache_of(wrapper: Path) -> Path | None:
@@ -39,7 +48,7 @@ class EntryIndex:
     def __init__(self, cache: Path) -> None:
         self._cache = cache
         self._graphs: dict[str, CacheEntry | None] = {}
-        self._read_autograd = lru_cache(maxsize=_KEPT)(self._autograd_entry)
+        self._read_autograd = lru_cache(maxsize=_KEPT)(partial(self._read, read=read_autograd))
         self.damaged: dict[Path, str] = {}
 
     def of_wrapper(self, key: str) -> CacheEntry | None:
@@ -67,7 +76,7 @@ class EntryIndex:
 
     def _find(self, key: str) -> CacheEntry | None:
         for file in self._of_wrapper.get(key, ()):
-            if (graph := self._read(file)) is not None and graph.cache_key == key:
+            if (graph := self._read(file, read_graph)) is not None and graph.cache_key == key:
                 return graph
         for file in self._of_autograd.get(key.encode(), ()):
             one = self._read_autograd(file)
@@ -83,9 +92,7 @@ class EntryIndex:
         for file in _files(self._cache / GRAPHS):
             if name := self._named(file):
                 files.setdefault(name, []).append(file)
-        for several in files.values():
-            several.sort(key=_modified, reverse=True)
-        return files
+        return _newest_first(files)
 
     @cached_property
     def _of_autograd(self) -> dict[bytes, list[Path]]:
@@ -95,9 +102,7 @@ class EntryIndex:
             if (data := self._bytes(file)) is not None:
                 for key in dict.fromkeys(_KEY.findall(data)):
                     files.setdefault(key, []).append(file)
-        for several in files.values():
-            several.sort(key=_modified, reverse=True)
-        return files
+        return _newest_first(files)
 
     def _named(self, file: Path) -> str:
         """The wrapper whose key is in the entry of a graph."""
@@ -110,26 +115,11 @@ class EntryIndex:
         match = _CACHE_KEY.search(head)
         return match[1].decode() if match else ""
 
-    def _read(self, file: Path) -> CacheEntry | None:
+    def _read(self, file: Path, read: Callable[[bytes], _Entry | None]) -> _Entry | None:
         if (data := self._bytes(file)) is None:
             return None
-        from rewriter.core.pickle_values import PickleError
-        from rewriter.model_names.entries.reading import read_graph
-
         try:
-            return read_graph(data)
-        except PickleError as error:
-            self.damaged[file] = str(error)
-            return None
-
-    def _autograd_entry(self, file: Path) -> AutogradEntry | None:
-        if (data := self._bytes(file)) is None:
-            return None
-        from rewriter.core.pickle_values import PickleError
-        from rewriter.model_names.entries.reading import read_autograd
-
-        try:
-            return read_autograd(data)
+            return read(data)
         except PickleError as error:
             self.damaged[file] = str(error)
             return None
@@ -142,6 +132,12 @@ class EntryIndex:
         except RewriterError as error:
             self.damaged[file] = error.message
         return None
+
+
+def _newest_first(files: dict[_Key, list[Path]]) -> dict[_Key, list[Path]]:
+    for several in files.values():
+        several.sort(key=_modified, reverse=True)
+    return files
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -5,16 +5,49 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from rewriter.core import pickle_values
 from rewriter.core.pickle_values import Made
-from rewriter.model_names.entries.types import AutogradEntry, CacheEntry, Frame
+from rewriter.dump.names import SourceLine
 
 _GRAPH = "CompiledFxGraph"
 _FRAME = re.compile(
     r'^[ \t]*File "([^"\n]+)", line (\d+), in ([^\n]*)\n[ \t]*([^\n]*)', re.MULTILINE
 )
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """One `CompiledFxGraph` (torch/_inductor/output_code.py). What torch did not keep is empty.
+
+    `cache_key` is the stem of the wrapper's file, `fx_key` the key of the graph. `lowered` is the
+    graph that Inductor lowered. `line_map` has line numbers of the wrapper, ascending, each with
+    the line of the model that produced the code from there on. `guards` is a condition on the
+    integers among the inputs, the first of which is `L['t0']`.
+    """
+
+    cache_key: str
+    fx_key: str = ""
+    lowered: str = ""
+    line_map: tuple[tuple[int, SourceLine], ...] = ()
+    guards: str = ""
+
+
+@dataclass(frozen=True)
+class AutogradEntry:
+    """One result of AOTAutograd: the keys of the graphs that it refers to, and its own graphs.
+
+    `forward` and `backward` are keys of graphs, or of wrappers if the entry contains these in
+    `graphs`. An inference has no `backward`.
+    """
+
+    forward: str
+    backward: str = ""
+    forward_graph: str = ""
+    backward_graph: str = ""
+    graphs: tuple[CacheEntry, ...] = ()
 
 
 def read_graph(data: bytes) -> CacheEntry | None:
@@ -85,9 +118,9 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _line_map(value: Any) -> tuple[tuple[int, Frame], ...]:
+def _line_map(value: Any) -> tuple[tuple[int, SourceLine], ...]:
     pairs = []
-    known: dict[str, Frame | None] = {}  # many lines may share a trace
+    known: dict[str, SourceLine | None] = {}  # many lines may share a trace
     for pair in value if isinstance(value, list) else ():
         if isinstance(pair, tuple) and len(pair) == 2:
             line, trace = pair
@@ -100,14 +133,14 @@ def _line_map(value: Any) -> tuple[tuple[int, Frame], ...]:
     return tuple(sorted(pairs, key=lambda pair: pair[0]))
 
 
-def innermost(trace: str) -> Frame | None:
+def innermost(trace: str) -> SourceLine | None:
     """The last frame of a stack trace that has the text of its line. Torch removes its own frames.
 
     >>> innermost('  File "/m.py", line 9, in f\\n    y = x.log()\\n        ^^^\\n')
-    Frame(file='/m.py', line=9, function='f', code='y = x.log()')
+    SourceLine(file='/m.py', line=9, function='f', code='y = x.log()')
     """
     frames = _FRAME.findall(trace)
     if not frames:
         return None
     file, line, function, code = frames[-1]
-    return Frame(file, int(line[:9]), function, code.strip())
+    return SourceLine(file, int(line[:9]), function, code.strip())

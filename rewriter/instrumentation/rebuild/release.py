@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from rewriter.core import toml
+from rewriter.core.types import Json
 from rewriter.locate.cpp import lexer
 from rewriter.locate.declarations import folder
 
@@ -67,33 +67,6 @@ class _Sign:
     until: Release | None = None
 
 
-@dataclass(frozen=True)
-class _Text:
-    """One entry of `[[text]]`."""
-
-    place: str
-    what: str
-    pattern: re.Pattern[str]
-    since: Release | None
-    until: Release | None
-
-    def sign(self, verb: str) -> _Sign:
-        said = f"since {_name(self.since)}" if self.since else f"until {_name(self.until)}"
-        return _Sign(f"{verb} {self.what} ({said})", self.since, self.until)
-
-
-@dataclass(frozen=True)
-class _Facts:
-    """`grammars/aoti_interface.toml`. The tables map names to the first release that has them."""
-
-    oldest: Release
-    functions: dict[str, Release]
-    optional: dict[str, Release]
-    headers: dict[str, Release]
-    metadata: dict[str, Release]
-    texts: tuple[_Text, ...]
-
-
 def releases(
     exports: Collection[str], wrapper: str, command: str, metadata: Mapping[str, str]
 ) -> Releases:
@@ -103,17 +76,19 @@ def releases(
     without one; `wrapper` is the text of its C++ wrapper, `command` the command that compiled it,
     and `metadata` its metadata. Each may be empty.
     """
-    facts = _facts()
     code = lexer.code(wrapper.encode("utf-8", "replace")).decode()
-    first, lower = facts.oldest, ""
+    first, lower = _release(_facts()["oldest"]), ""
     last: Release | None = None
     upper = ""
     for signs in (
         _interface(set(exports), "exports"),
         _interface(set(_DEFINITION.findall(code)), "defines"),
-        _written(code),
-        _arguments(command),
-        _known(metadata, facts.metadata, "has the metadata"),
+        [
+            *_known(_INCLUDE.findall(code), _table("headers"), "includes"),
+            *_texts("wrapper", [code], "has in its wrapper"),
+        ],
+        _texts("command", _words(command), "was compiled with"),
+        _known(metadata, _table("metadata"), "has the metadata"),
     ):
         for sign in _consistent(signs):
             if sign.since and first < sign.since and (last is None or sign.since <= last):
@@ -137,37 +112,35 @@ def _interface(names: Collection[str], verb: str) -> Iterator[_Sign]:
     Nothing follows from a missing function unless those are there that every release has: not
     every library exports the interface, nor has every wrapper its text.
     """
-    facts = _facts()
-    yield from _known(names, facts.functions | facts.optional, verb)
-    every = {name for name, since in facts.functions.items() if since == facts.oldest}
+    functions = _table("functions")
+    yield from _known(names, functions | _table("optional"), verb)
+    every = {name for name, since in functions.items() if since == _release(_facts()["oldest"])}
     if not every <= set(names):
         return
-    present = max(since for name, since in facts.functions.items() if name in names)
-    later = [(since, name) for name, since in facts.functions.items() if since > present]
+    present = max(since for name, since in functions.items() if name in names)
+    later = [(since, name) for name, since in functions.items() if since > present]
     if later:
         since, name = min(later)
         text = f"{verb} no {name} (since {_name(since)})"
         yield _Sign(text, until=(since[0], since[1] - 1))
 
 
-def _written(code: str) -> Iterator[_Sign]:
-    """By the text of a wrapper without its comments and literals."""
-    facts = _facts()
-    yield from _known(_INCLUDE.findall(code), facts.headers, "includes")
-    for text in facts.texts:
-        if text.place == "wrapper" and text.pattern.search(code):
-            yield text.sign("has in its wrapper")
+def _texts(place: str, texts: Sequence[str], verb: str) -> Iterator[_Sign]:
+    """By the text of a wrapper without comments and literals, or the arguments of a compiler."""
+    for entry in _facts()["text"]:
+        pattern = re.compile(entry["pattern"], re.MULTILINE)
+        matches = pattern.search if place == "wrapper" else pattern.fullmatch
+        if entry["place"] == place and any(map(matches, texts)):
+            bound = "since" if "since" in entry else "until"
+            text = f"{verb} {entry['what']} ({bound} {entry[bound]})"
+            yield _Sign(text, **{x: _release(entry[x]) for x in ("since", "until") if x in entry})
 
 
-def _arguments(command: str) -> Iterator[_Sign]:
-    """By the arguments of the compiler."""
+def _words(command: str) -> list[str]:
     try:
-        words = shlex.split(command)
+        return shlex.split(command)
     except ValueError:  # an open quote
-        return
-    for text in _facts().texts:
-        if text.place == "command" and any(map(text.pattern.fullmatch, words)):
-            yield text.sign("was compiled with")
+        return []
 
 
 def _known(names: Iterable[str], table: Mapping[str, Release], verb: str) -> Iterator[_Sign]:
@@ -177,30 +150,14 @@ def _known(names: Iterable[str], table: Mapping[str, Release], verb: str) -> Ite
 
 
 @cache
-def _facts() -> _Facts:
-    declared = toml.read(folder() / "aoti_interface.toml")
-    return _Facts(
-        oldest=_release(declared["oldest"]),
-        functions=_table(declared["functions"]),
-        optional=_table(declared["optional"]),
-        headers=_table(declared["headers"]),
-        metadata=_table(declared["metadata"]),
-        texts=tuple(_text(entry) for entry in declared["text"]),
-    )
+def _facts() -> Json:
+    return toml.read(folder() / "aoti_interface.toml")
 
 
-def _text(entry: dict[str, Any]) -> _Text:
-    since, until = entry.get("since"), entry.get("until")
-    return _Text(
-        place=entry["place"],
-        what=entry["what"],
-        pattern=re.compile(entry["pattern"], re.MULTILINE),
-        since=_release(since) if since else None,
-        until=_release(until) if until else None,
-    )
-
-
-def _table(declared: dict[str, list[str]]) -> dict[str, Release]:
+@cache
+def _table(name: str) -> dict[str, Release]:
+    """The first release that has each name of a table."""
+    declared = _facts()[name]
     return {name: _release(since) for since, names in declared.items() for name in names}
 
 
@@ -209,5 +166,5 @@ def _release(text: str) -> Release:
     return int(major), int(minor)
 
 
-def _name(release: Release | None) -> str:
-    return ".".join(map(str, release or ()))
+def _name(release: Release) -> str:
+    return ".".join(map(str, release))

@@ -105,6 +105,8 @@ WRONG = {
     "examples missing": (r"\[examples\].*", "", "examples"),
     "valid missing": (r"\nvalid = \[", "\ngood = [", "valid"),
     "invalid missing": (r"\ninvalid = \[", "\nbad = [", "invalid"),
+    "no valid example": (r"valid = \[.*?\]", "valid = []", "valid"),
+    "no invalid example": (r"invalid = \[.*?\]", "invalid = []", "invalid"),
     "unknown key": ("^", "colour = 1", "colour"),
     "unknown roles": (r'roles = "\w+"', 'roles = "guess"', "guess"),
     "unknown kind": ('"custom_op"', '"corp"', "corp"),

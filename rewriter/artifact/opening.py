@@ -46,7 +46,7 @@ _FORMS: tuple[_Open, ...] = (
     _form("package.model:open_unpacked", Path.is_dir, has_models=True),
     _form("saved.opening:open_saved_directory", Path.is_dir),
     _form("directory:open_directory", Path.is_dir),
-    _form("pairs:open_pair", lambda path: path.suffix == PAIRED),
+    _form("wrapper_file:open_pair", lambda path: path.suffix == PAIRED),
     _form(
         "package.model:open_package",
         lambda path: read_head(path).startswith(PACKAGE.magic),

@@ -9,6 +9,7 @@ from pathlib import Path
 from rewriter.artifact.recognise import PAIRED, not_a_wrapper, read, require_text
 from rewriter.artifact.types import Artifact, NewFile, Wrapper
 from rewriter.core import limits, markers
+from rewriter.core.errors import RewriterError
 from rewriter.core.source import check_text
 from rewriter.core.types import Json, Language
 from rewriter.locate import proxy_operators
@@ -58,6 +59,23 @@ def open_wrapper_file(path: Path) -> WrapperFile:
     if wrapper is None:
         raise not_a_wrapper(path, data)
     return WrapperFile(path, (wrapper,))
+
+
+def open_pair(path: Path) -> WrapperFile | None:
+    """Open the code that a cache of `torch.compiler.precompile` belongs to; `None` if a file is not
+    such a cache."""
+    from rewriter.artifact.precompile_cache import read_cache
+
+    if read_cache(path) is None:
+        return None
+    code = path.with_suffix(".py")
+    if not code.is_file():
+        raise RewriterError(
+            "cache-alone",
+            f"{path} holds kernels for {code.name}, which is not beside it: the wrapper is there",
+            hint="Put the two files that torch.compiler.precompile wrote side by side.",
+        )
+    return open_wrapper_file(code)
 
 
 def read_wrapper(path: Path, name: str, data: bytes) -> Wrapper | None:

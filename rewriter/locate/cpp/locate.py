@@ -17,10 +17,9 @@ from rewriter.locate.cpp import embedded
 from rewriter.locate.cpp import grammar as grammars
 from rewriter.locate.cpp.expression import CppValue
 from rewriter.locate.cpp.inputs import input_specs
-from rewriter.locate.cpp.kernel_sources import triton_kernels
 from rewriter.locate.cpp.launch_finder import CppLaunch, CppLaunchFinder
-from rewriter.locate.cpp.outline import Body, CppOutline, without_templates
-from rewriter.locate.cpp.roles import RESOLVERS, Context, KernelTable, Operators
+from rewriter.locate.cpp.outline import Body, CppOutline, Operators, without_templates
+from rewriter.locate.cpp.roles import RESOLVERS
 from rewriter.locate.flow import Content, Flow
 from rewriter.locate.inputs import NO_HARNESS, Harness, without_seeds
 from rewriter.locate.types import (
@@ -62,11 +61,8 @@ def locate(source: Source, operators: Operators = ()) -> Located:
 
         _require_call(source)
         harness = read_harness(text.module)
-    # Some Triton kernels are in the Python above the C++.
-    sources = {kernel.name: kernel.text for kernel in triton_kernels(source.data[: text.start])}
     shapes = grammars.load()
-    outline = CppOutline(source, text, shapes)
-    kernels = KernelTable(outline, sources)
+    outline = CppOutline(source, text, shapes, operators)
     launches: list[Launch] = []
     entries: list[EntryPoint] = []
     unrecognised: list[Unrecognised] = []
@@ -76,7 +72,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
     other_uses: list[OtherUse] = []
     for body in outline.bodies:
         finder = CppLaunchFinder(body, outline, shapes)
-        builder = _Builder(Context(outline, finder, kernels, operators))
+        builder = _Builder(finder)
         before = len(launches)
         flow = None
         for candidate, flow in finder.launches():
@@ -136,10 +132,10 @@ def count(source: Source) -> int:
 class _Builder:
     """Turns candidates into launches: kernel, kind, arguments, roles."""
 
-    context: Context
+    finder: CppLaunchFinder
 
     def launch(self, index: int, candidate: CppLaunch, flow: Flow) -> Launch:
-        called = RESOLVERS[candidate.shape.roles](candidate, self.context)
+        called = RESOLVERS[candidate.shape.roles](candidate, self.finder)
         arguments: list[Argument] = []
         used: list[tuple[str, str]] = []
         for node, declared in called.arguments:
@@ -166,7 +162,7 @@ class _Builder:
             scope=candidate.scope,
             kernel=called.kernel,
             kind=candidate.shape.kind_of(called.kernel, called.source),
-            line=self.context.outline.line(candidate.call.node),
+            line=self.finder.outline.line(candidate.call.node),
             args=distinct_names(settled),
             origins=origins,
             source_nodes=nodes,
@@ -183,7 +179,7 @@ class _Builder:
 
         `within` are the lists around it.
         """
-        finder = self.context.finder
+        finder = self.finder
         for member in finder.reader.elements(node):
             value = finder.reader.read(member)
             if value.name in finder.names.lists and value.name not in within:
@@ -228,18 +224,18 @@ class _Builder:
             # Outside of the block only the variable that it was made from exists.
             if shown in candidate.local:
                 return Argument(name, name, "", "in", "other")
-            expr = self.context.finder.names.made.get(name, shown)
+            expr = self.finder.names.made.get(name, shown)
             if not candidate.local.isdisjoint(_WORD.findall(expr)):
                 expr = shown
             return Argument(shown, expr, known.root, role, "tensor", hazard=hazard)
         later = None
         if value.taken:
-            later = self.context.finder.names.made.get(name, "")
+            later = self.finder.names.made.get(name, "")
         return Argument(shown, value.expr, known.root, role, "tensor", later, hazard)
 
     def _lasting(self, name: str, candidate: CppLaunch) -> str:
         """The variable behind a temporary name, or behind one that is local to its block."""
-        bases = self.context.finder.names.bases
+        bases = self.finder.names.bases
         seen = set()
         while name in bases and (name in candidate.local or _TEMPORARY.match(name)):
             if name in seen:

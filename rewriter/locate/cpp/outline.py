@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +13,7 @@ from rewriter.core import limits
 from rewriter.core.errors import RewriterError
 from rewriter.core.scan import last_word
 from rewriter.core.source import Source
+from rewriter.core.types import Json
 from rewriter.locate import kernels
 from rewriter.locate.cpp import lexer
 from rewriter.locate.cpp.embedded import Embedded
@@ -42,6 +43,10 @@ _SPLICE = re.compile(r"\\\r?\n")
 _SPACES = re.compile(rf"(?:{_SPLICE.pattern}|\s)+")
 
 
+Operators = Sequence[Json]
+"""The nodes of a `.wrapper.json`, in order."""
+
+
 @dataclass(frozen=True)
 class Body:
     """The body of an entry. `name` is that of the function, without its class."""
@@ -51,13 +56,17 @@ class Body:
 
 
 class CppOutline:
-    """One C++ wrapper, parsed."""
+    """One C++ wrapper, parsed. `operators` are those that its proxy executor can run."""
 
-    def __init__(self, source: Source, text: Embedded, grammar: CppGrammar) -> None:
+    def __init__(
+        self, source: Source, text: Embedded, grammar: CppGrammar, operators: Operators = ()
+    ) -> None:
         self.source = source
         self.text = text
         self.data = text.data
         self.grammar = grammar
+        self.operators = operators
+        self._triton: dict[str, tuple[str, tuple[Parameter, ...]]] = {}
         lexer.require_parsable(source.name, text.data)
 
     @cached_property
@@ -193,8 +202,19 @@ class CppOutline:
 
     @cached_property
     def triton_sources(self) -> dict[str, str]:
-        """The Triton sources that the C++ quotes, by the names of the kernels in the wrapper."""
-        return {kernel.name: kernel.text for kernel in triton_kernels(self.data)}
+        """The Triton sources that the C++ quotes, or the Python above it, by the names of the
+        kernels in the wrapper."""
+        above = triton_kernels(self.source.data[: self.text.start])
+        return {kernel.name: kernel.text for kernel in (*above, *triton_kernels(self.data))}
+
+    def triton(self, kernel: str) -> tuple[str, tuple[Parameter, ...]]:
+        """The source and parameters of a Triton kernel, as far as known; each is read once."""
+        if kernel not in self._triton:
+            from rewriter.locate.python.kernel_functions import triton
+
+            source = self.triton_sources.get(kernel, "")
+            self._triton[kernel] = source, triton(source) or ()
+        return self._triton[kernel]
 
     @cached_property
     def metal_sources(self) -> dict[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import tree_sitter
@@ -20,12 +20,8 @@ from rewriter.locate import operators as schemas
 from rewriter.locate.arguments import INPUT, UNKNOWN, DeclaredArgument
 from rewriter.locate.cpp.launch_finder import CppLaunch, CppLaunchFinder
 from rewriter.locate.cpp.name_tracker import ClassifiedCall
-from rewriter.locate.cpp.outline import CppOutline
 from rewriter.locate.kernels import Parameter
 from rewriter.locate.names import shim
-
-Operators = Sequence[Json]
-"""The nodes of a `.wrapper.json`, in order: the operators that the proxy executor can run."""
 
 _IN_PLACE = re.compile(r"[a-zA-Z0-9_]*?[a-zA-Z0-9]_(?:$|_)")
 # Calls that put one value into a box for the dispatcher or for Python.
@@ -59,47 +55,19 @@ class ResolvedCall:
     literals: tuple[str, ...] = ()
 
 
-class KernelTable:
-    """The Triton kernels of one wrapper; `sources` are those outside its C++."""
-
-    def __init__(self, outline: CppOutline, sources: Mapping[str, str]) -> None:
-        self._outline = outline
-        self._sources = sources
-        self._read: dict[str, tuple[str, tuple[Parameter, ...]]] = {}
-
-    def triton(self, kernel: str) -> tuple[str, tuple[Parameter, ...]]:
-        """The source and parameters of a kernel, as far as known; each source is read once."""
-        if kernel not in self._read:
-            from rewriter.locate.python.kernel_functions import triton
-
-            source = self._outline.triton_sources.get(kernel) or self._sources.get(kernel, "")
-            self._read[kernel] = source, triton(source) or ()
-        return self._read[kernel]
-
-
-@dataclass(frozen=True)
-class Context:
-    """What resolvers need for their lookups."""
-
-    outline: CppOutline
-    finder: CppLaunchFinder
-    kernels: KernelTable
-    operators: Operators
-
-
-def by_signature(candidate: CppLaunch, context: Context) -> ResolvedCall:
+def by_signature(candidate: CppLaunch, finder: CppLaunchFinder) -> ResolvedCall:
     """From the parameters of the kernel, or of the function that launches it."""
     call = candidate.call
     nodes = _arguments(call)
     if "kernel" in call.captures:
-        return _inline(call, nodes, context)
-    callee = context.outline.read(call.captures["callee"][0])
+        return _inline(call, nodes, finder)
+    callee = finder.outline.read(call.captures["callee"][0])
     if not callee.startswith("call_"):
-        return ResolvedCall(callee, _paired(nodes, context.outline.cpp_kernels.get(callee, ())))
+        return ResolvedCall(callee, _paired(nodes, finder.outline.cpp_kernels.get(callee, ())))
     kernel = callee.removeprefix("call_")
-    source, parameters = context.kernels.triton(kernel)
+    source, parameters = finder.outline.triton(kernel)
     declared = {parameter.name: parameter for parameter in parameters}
-    names = context.outline.launchers.get(kernel, ())
+    names = finder.outline.launchers.get(kernel, ())
     arguments = []
     for position, node in enumerate(nodes):
         name = names[position] if position < len(names) else ""
@@ -113,13 +81,15 @@ def by_signature(candidate: CppLaunch, context: Context) -> ResolvedCall:
     return ResolvedCall(kernel, arguments, source)
 
 
-def _inline(call: ClassifiedCall, nodes: list[tree_sitter.Node], context: Context) -> ResolvedCall:
+def _inline(
+    call: ClassifiedCall, nodes: list[tree_sitter.Node], finder: CppLaunchFinder
+) -> ResolvedCall:
     """`launchKernel(kernels.k, …, kernel_args_var_0, stream0)`: pointers to the values."""
-    kernel = context.outline.read(call.captures["kernel"][0]).removeprefix("kernels.")
-    source, parameters = context.kernels.triton(kernel)
+    kernel = finder.outline.read(call.captures["kernel"][0]).removeprefix("kernels.")
+    source, parameters = finder.outline.triton(kernel)
     handed: tuple[tree_sitter.Node, ...] = ()
     for node in nodes:
-        handed = handed or context.finder.names.lists.get(context.outline.read(node), ())
+        handed = handed or finder.names.lists.get(finder.outline.read(node), ())
     if len(parameters) != len(handed):
         # Arguments equal to 1 are compiled in, and the source does not say which these are.
         parameters = ()
@@ -134,7 +104,7 @@ def _paired(
     return list(zip(nodes, declared, strict=False))
 
 
-def by_shim(candidate: CppLaunch, context: Context) -> ResolvedCall:
+def by_shim(candidate: CppLaunch, finder: CppLaunchFinder) -> ResolvedCall:
     """From the C shim's conventions: `_out` writes its first argument, and `op_` mutates it.
 
     An operator with neither such a name nor a result still does something: data flow has to say to
@@ -158,19 +128,19 @@ def by_shim(candidate: CppLaunch, context: Context) -> ResolvedCall:
     return ResolvedCall(call.callee, arguments)
 
 
-def by_proxy(candidate: CppLaunch, context: Context) -> ResolvedCall:
+def by_proxy(candidate: CppLaunch, finder: CppLaunchFinder) -> ResolvedCall:
     """`aoti_torch_proxy_executor_call_function(executor, NUMBER, n, ints, m, tensors)`.
 
     The tensors are the operator's inputs and then its outputs, which have no values yet.
     """
     nodes = _arguments(candidate.call)
-    number = context.outline.read(nodes[1]).rstrip("Ll") if len(nodes) > 1 else ""
+    number = finder.outline.read(nodes[1]).rstrip("Ll") if len(nodes) > 1 else ""
     node: Json = {}
-    if re.fullmatch(r"[0-9]{1,9}", number) and int(number) < len(context.operators):
-        node = context.operators[int(number)].get("node", {})
+    if re.fullmatch(r"[0-9]{1,9}", number) and int(number) < len(finder.outline.operators):
+        node = finder.outline.operators[int(number)].get("node", {})
     target = str(node.get("target", ""))
     kernel = _operator(*_split(target)) if target else f"proxy_executor_call_{number}"
-    tensors = list(context.finder.reader.elements(nodes[-1])) if nodes else []
+    tensors = list(finder.reader.elements(nodes[-1])) if nodes else []
     returns = bool(node.get("outputs")) if node else False
     literals = tuple(
         json_text.encode(value)  # as C++ writes it: `true`
@@ -205,9 +175,9 @@ def _tensors_in(given: Json) -> int:
     return int(kind == "as_tensor")
 
 
-def by_block(candidate: CppLaunch, context: Context) -> ResolvedCall:
+def by_block(candidate: CppLaunch, finder: CppLaunchFinder) -> ResolvedCall:
     """From the block that boxes the arguments one by one and passes all of them."""
-    read, lists = context.outline.read, context.finder.names.lists
+    read, lists = finder.outline.read, finder.names.lists
     boxes: dict[str, list[tree_sitter.Node]] = {}
     for call in candidate.inside:
         arguments = _arguments(call)
@@ -219,7 +189,7 @@ def by_block(candidate: CppLaunch, context: Context) -> ResolvedCall:
             filled = read(arguments[0])
         else:
             continue
-        boxes.setdefault(filled, []).append(_unboxed(arguments[-1], context))
+        boxes.setdefault(filled, []).append(_unboxed(arguments[-1], finder))
     lists.update((name, tuple(nodes)) for name, nodes in boxes.items())
     kernel = _named_in(candidate.call, read) or next(
         filter(None, (_named_in(call, read) for call in candidate.inside)), "custom_op"
@@ -227,7 +197,7 @@ def by_block(candidate: CppLaunch, context: Context) -> ResolvedCall:
     # `dispatch_vars.data()`, `&dispatch_stack_0`, `py_args_0`
     given = _arguments(candidate.call)
     handed = read(given[-1]).strip("&").removesuffix(".data()") if given else ""
-    boxed = [_unboxed(node, context) for node in lists.get(handed, ())]
+    boxed = [_unboxed(node, finder) for node in lists.get(handed, ())]
     if candidate.call.callee == "PyObject_CallObject":
         boxed = boxed[1:]  # the first is the operator's name
     return ResolvedCall(
@@ -235,25 +205,25 @@ def by_block(candidate: CppLaunch, context: Context) -> ResolvedCall:
     )
 
 
-def by_encoder(candidate: CppLaunch, context: Context) -> ResolvedCall:
+def by_encoder(candidate: CppLaunch, finder: CppLaunchFinder) -> ResolvedCall:
     """From the lambda above `aoti_torch_mps_run_command_block(get_mps_lib_0_handle(), …)`.
 
     It encodes the arguments: `aoti_torch_mps_set_arg_tensor(handle, 0, buf3)`.
     """
     given = _arguments(candidate.call)
-    library = _LIBRARY.match(context.outline.read(given[0])) if given else None
+    library = _LIBRARY.match(finder.outline.read(given[0])) if given else None
     kernel = library["name"] if library else candidate.call.callee
     nodes = []
-    for call in context.finder.calls_above(candidate.call):
+    for call in finder.calls_above(candidate.call):
         if call.callee == _ENCODING:
             break
         if call.callee.startswith(_ENCODED):
             nodes += _arguments(call)[-1:]
-    source = context.outline.metal_sources.get(kernel, "")
+    source = finder.outline.metal_sources.get(kernel, "")
     return ResolvedCall(kernel, _paired(nodes[::-1], kernels.metal(source) or ()), source)
 
 
-def _unboxed(node: tree_sitter.Node, context: Context) -> tree_sitter.Node:
+def _unboxed(node: tree_sitter.Node, finder: CppLaunchFinder) -> tree_sitter.Node:
     """The value in a box, or in a box inside a box."""
     function = node.child_by_field_name("function")
     arguments = node.child_by_field_name("arguments")
@@ -261,9 +231,9 @@ def _unboxed(node: tree_sitter.Node, context: Context) -> tree_sitter.Node:
         function is not None
         and arguments is not None
         and arguments.named_children
-        and context.finder.reader.callee(function) in _BOXES
+        and finder.reader.callee(function) in _BOXES
     ):
-        return _unboxed(arguments.named_children[0], context)
+        return _unboxed(arguments.named_children[0], finder)
     return node
 
 
@@ -312,7 +282,7 @@ def _arguments(call: ClassifiedCall) -> list[tree_sitter.Node]:
     return [node for node in call.arguments.named_children if node.type != "comment"]
 
 
-CppResolver = Callable[[CppLaunch, Context], ResolvedCall]
+CppResolver = Callable[[CppLaunch, CppLaunchFinder], ResolvedCall]
 
 RESOLVERS: dict[str, CppResolver] = {
     "signature": by_signature,

@@ -12,7 +12,6 @@ from rewriter.core import limits, markers
 from rewriter.core.errors import RewriterError
 from rewriter.core.source import check_text
 from rewriter.core.types import Json, Language
-from rewriter.locate import proxy_operators
 from rewriter.locate.languages import language, recognise
 
 
@@ -98,4 +97,6 @@ def operators_beside(path: Path, written_in: Language) -> tuple[Json, ...]:
     name = language(written_in).operators_file(path.name)
     if not name or not (beside := path.with_name(name)).is_file():
         return ()
+    from rewriter.locate import proxy_operators  # takes time to import
+
     return proxy_operators.read(beside, read(beside, limits.JSON_BYTES))

@@ -21,7 +21,6 @@ import pytest
 import rewriter
 import shapes
 from rewriter.artifact.types import Artifact, Wrapper
-from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
 from rewriter.locate.types import Argument, Launch
 
@@ -401,12 +400,6 @@ def test_operators_are_read_from_the_file_beside(tmp_path: Path) -> None:
     assert rewriter.open(path).launches[0].kernel == "proxy_executor_call_1"
     beside.write_text(json.dumps({"nodes": OPERATORS}))
     assert rewriter.open(path).launches[0].kernel == "torch.ops.corp.inc_.default"
-    for broken in ("", "{", "[]", '{"nodes": 3}', '{"other": []}', "\udcff\udcfe"):
-        beside.write_bytes(broken.encode("utf-8", "surrogateescape"))
-        with pytest.raises(RewriterError) as caught:
-            _ = rewriter.open(path).launches
-        assert caught.value.slug == "bad-operators-file"
-        assert str(beside) in caught.value.message
     # Nodes that are no objects are nodes of which nothing is known.
     beside.write_text('{"nodes": [1, "x"]}')
     assert rewriter.open(path).launches[0].kernel == "proxy_executor_call_1"

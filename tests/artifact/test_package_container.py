@@ -370,6 +370,14 @@ def test_another_zip_file_is_named(
 # --- Accepted -----------------------------------------------------------------------------------
 
 
+def patched(place: Path, data: bytes | None = None) -> tuple[Path, Path]:
+    """A package, and what `probed` makes of it."""
+    original, output = place / "model.pt2", place / "model.instrumented.pt2"
+    original.write_bytes(zipped(members()) if data is None else data)
+    probed(original, output)
+    return original, output
+
+
 def probed(original: Path, output: Path) -> None:
     """Patch a package as `instrument` does, with some bytes for the libraries."""
     if original.is_dir():
@@ -496,13 +504,10 @@ SOUND: dict[str, Callable[[], bytes]] = {
 def test_a_sound_package_comes_back_exactly(
     how: str, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    original = place / "model.pt2"
-    original.write_bytes(SOUND[how]())
+    original, output = patched(place, SOUND[how]())
     assert main(["list", str(original)]) == 0
     launches = capsys.readouterr().out
     assert len(launches.splitlines()) > 4
-    output = place / "model.instrumented.pt2"
-    probed(original, output)
     assert main(["list", str(output)]) == 0
     assert "names" in contents(output)["".join(n for n in contents(output) if "anif" in n)].decode()
     before, after = contents(original), contents(output)
@@ -521,17 +526,32 @@ def test_a_sound_package_comes_back_exactly(
 def test_a_package_that_was_packed_again_comes_back_by_its_members(
     how: str, turned: bool, method: int, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    original, output = place / "model.pt2", place / "model.instrumented.pt2"
-    original.write_bytes(SOUND[how]())
-    probed(original, output)
-    entries = list(contents(output).items())
-    with zipfile.ZipFile(output, "w", method) as file:
-        for name, data in reversed(entries) if turned else entries:
+    original, output = patched(place, SOUND[how]())
+    entries = contents(output)
+    packed(output, dict(reversed(entries.items())) if turned else entries, method)
+    comes_back_by_its_members(original, output, capsys)
+
+
+def packed(path: Path, entries: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> None:
+    with zipfile.ZipFile(path, "w", method) as file:
+        for name, data in entries.items():
             file.writestr(name, data)
+
+
+def comes_back_by_its_members(
+    original: Path, output: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the exact way back is not to be had."""
+    back = original.with_name("back.pt2")
+    before = files(original.parent)
     assert main(["list", str(output)]) == 0
-    assert main(["strip", str(output), "-o", str(place / "back.pt2")]) == 0
+    assert main(["strip", str(output), "-o", str(back)]) == 0
     assert "warning: " in capsys.readouterr().err
-    assert contents(place / "back.pt2") == contents(original)
+    assert contents(back) == contents(original)
+    assert files(original.parent) == before | {"back.pt2": back.read_bytes()}
+    # Nor are its probes exchanged, since that begins with what it was.
+    assert main(["instrument", "--replace", "--no-rebuild", str(output)]) == 2
+    assert "error[edited-since]" in capsys.readouterr().err
 
 
 # --- Manifests that somebody else wrote -----------------------------------------------------------
@@ -611,50 +631,23 @@ FORGED: dict[str, Callable[[dict[str, object]], object]] = {
 def test_a_forged_way_back_leads_to_the_members(
     what: str, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    original, output = place / "model.pt2", place / "model.instrumented.pt2"
-    original.write_bytes(zipped(members()))
-    probed(original, output)
+    original, output = patched(place)
     forge(output, FORGED[what])
-    before = files(place)
-    assert main(["list", str(output)]) == 0
-    assert main(["strip", str(output), "-o", str(place / "back.pt2")]) == 0
-    assert "warning: " in capsys.readouterr().err
-    assert contents(place / "back.pt2") == contents(original)
-    assert files(place) == before | {"back.pt2": (place / "back.pt2").read_bytes()}
-    # Nor are its probes exchanged, since that begins with what it was.
-    assert main(["instrument", "--replace", "--no-rebuild", str(output)]) == 2
-    assert "error[edited-since]" in capsys.readouterr().err
+    comes_back_by_its_members(original, output, capsys)
 
 
-@pytest.mark.parametrize("kept", [b"", b"PK\5\6" + bytes(18), b"PK\1\2" * 1000])
+@pytest.mark.parametrize("kept", [b"", b"PK\5\6" + bytes(18), b"PK\1\2" * 1000, None])
 def test_a_directory_that_is_not_the_original_one_leads_to_the_members(
-    kept: bytes, place: Path, capsys: pytest.CaptureFixture[str]
+    kept: bytes | None, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    original, output = place / "model.pt2", place / "model.instrumented.pt2"
-    original.write_bytes(zipped(members()))
-    probed(original, output)
-    entries = contents(output)
-    entries["model/rewriter/original.directory"] = kept
-    with zipfile.ZipFile(output, "w") as file:
-        for name, data in entries.items():
-            file.writestr(name, data)
-    assert main(["strip", str(output), "-o", str(place / "back.pt2")]) == 0
-    assert "warning: " in capsys.readouterr().err
-    assert contents(place / "back.pt2") == contents(original)
-
-
-def test_a_damaged_directory_leads_to_the_members(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    original, output = place / "model.pt2", place / "model.instrumented.pt2"
-    original.write_bytes(zipped(members()))
-    probed(original, output)
-    data = output.read_bytes()
-    at = data.index(b"original.directory") + 40
-    output.write_bytes(data[:at] + b"\xff" + data[at + 1 :])
-    assert main(["strip", str(output), "-o", str(place / "back.pt2")]) == 0
-    assert "warning: " in capsys.readouterr().err
-    assert contents(place / "back.pt2") == contents(original)
+    original, output = patched(place)
+    if kept is None:  # damaged where it lies
+        data = output.read_bytes()
+        at = data.index(b"original.directory") + 40
+        output.write_bytes(data[:at] + b"\xff" + data[at + 1 :])
+    else:
+        packed(output, contents(output) | {"model/rewriter/original.directory": kept})
+    comes_back_by_its_members(original, output, capsys)
 
 
 UNKNOWN: dict[str, object] = {
@@ -676,10 +669,7 @@ UNKNOWN: dict[str, object] = {
 def test_an_unknown_manifest_is_refused(
     what: str, command: str, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = place / "model.pt2"
-    original = place.parent.parent / "a" / "plain"
-    original.write_bytes(zipped(members()))
-    probed(original, path)
+    original, path = patched(place)
     original.unlink()
     forge(path, lambda manifest: UNKNOWN[what])
     refused(command, path, "bad-manifest", "no manifest that this version knows", capsys)
@@ -731,13 +721,12 @@ WRONG_MODELS: dict[str, Callable[[dict[str, object]], object]] = {
 def test_a_manifest_with_wrong_members_is_refused(
     what: str, folder: bool, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    original, output = place / "model.pt2", place / "model.instrumented.pt2"
-    original.write_bytes(zipped(members()))
+    original, output = patched(place)
     if folder:
         with zipfile.ZipFile(original) as file:
             file.extractall(place / "unpacked")
         original, output = place / "unpacked", place / "unpacked.instrumented"
-    probed(original, output)
+        probed(original, output)
     forge(output, WRONG_MODELS[what])
     if not folder:
         # The way back must not be the exact one, which needs no names of members.

@@ -95,9 +95,7 @@ def build(
         def write(path: Path) -> bool:
             if builds:
                 route = arguments.route
-                done.append(
-                    patch.rebuild(original, probed, path, begun, route=route, report=steps())
-                )
+                done.append(patch.rebuild(probed, path, begun, route=route, report=steps()))
             else:
                 script.write(original, probed, path)
             return True

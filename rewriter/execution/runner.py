@@ -277,7 +277,7 @@ def _probed_file(request: RunRequest, scratch: Path) -> tuple[Path, bytes]:
     # No check: it is run next.
     with patch.begin(package, check=False, runs_here=True) as begun:
         probed = patch.instrument(package, selection)
-        patch.rebuild(package, probed, built, begun, report=request.report)
+        patch.rebuild(probed, built, begun, report=request.report)
     return built, probed[0].result.source
 
 

@@ -83,7 +83,7 @@ def all_replaced_in_package(exported: Exported, folder: Path) -> list[str]:
     source, plain = edited.source, wrapper.plain.data
     result = Instrumented(wrapper.path, source, plain, plan, selection_of(chosen))
     with patch.begin(package, check=False, runs_here=True) as begun:
-        patch.rebuild(package, [Probed(model, result, operators=tuple(nodes))], made, begun)
+        patch.rebuild([Probed(model, result, operators=tuple(nodes))], made, begun)
     assert patch.restore(made, back)
     assert back.read_bytes() == path.read_bytes()
     assert all(map(is_close, *(left_by(x, exported.inputs) for x in (path, made))))

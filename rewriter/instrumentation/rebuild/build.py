@@ -87,13 +87,15 @@ class Job:
 
 @dataclass(frozen=True)
 class BuildStep:
-    """One command. `source` is the file that its messages are about."""
+    """One command. `source` is the file that its messages are about; by `key` what is compiled of
+    it is known, if that is kept."""
 
     about: str
     command: tuple[str, ...]
     folder: Path
     source: Path | None = None
     target: str = ""
+    key: str = ""
 
 
 @dataclass
@@ -117,8 +119,7 @@ def build(jobs: Mapping[str, Job], scratch: Path, report: Report) -> dict[str, P
     compiles: list[BuildStep] = []
     links: list[BuildStep] = []
     keys: dict[str, str] = {}
-    object_keys: dict[Path, str] = {}
-    headers: dict[Path, tuple[Path, ...]] = {}  # by source; of those of which they are known
+    headers: dict[Path, Sequence[Path]] = {}  # by source; of those of which they are known
     for name, job in jobs.items():
         folders[name].mkdir()
         steps = compile_steps(job, folders[name])
@@ -131,7 +132,7 @@ def build(jobs: Mapping[str, Job], scratch: Path, report: Report) -> dict[str, P
                 report(f"{linking.about}: built before, nothing to compile")
                 continue
             keys[name] = key
-            object_keys |= _object_keys(steps, folders[name])
+            steps = [replace(step, key=_object_key(step)) for step in steps]
         compiles += map(_as_compiled, steps)
         links.append(linking)
         if job.links:
@@ -139,13 +140,8 @@ def build(jobs: Mapping[str, Job], scratch: Path, report: Report) -> dict[str, P
             assert job.unpacked is not None
             os.symlink(job.unpacked.path.resolve(), folders[name] / beside(job.recipe.model))
 
-    def compiled(step: BuildStep, state: _Run) -> None:
-        if not _reuse(step, object_keys, headers, report):
-            _run(step, state, report)
-            _keep_object(step, object_keys, headers)
-
     # What is compiled does not wait for what is found: some objects have hundreds of headers.
-    _run_all(compiles, compiled)
+    _run_all(compiles, lambda step, state: _compiled(step, state, headers, report))
     _run_all(links, lambda step, state: _run(step, state, report))
     for name, job in jobs.items():
         if not (folders[name] / RESULT).is_file():
@@ -191,7 +187,7 @@ def _as_compiled(step: BuildStep) -> BuildStep:
     return replace(step, command=(*step.command, *_QUICKER, *listing))
 
 
-def _keep(key: str, folder: Path, headers: Mapping[Path, tuple[Path, ...]]) -> None:
+def _keep(key: str, folder: Path, headers: Mapping[Path, Sequence[Path]]) -> None:
     """Keep a library that was just linked, if the compiler told what it is made of."""
     sources = list(folder.glob("*.cpp"))
     if sources and all(source in headers for source in sources):
@@ -199,46 +195,32 @@ def _keep(key: str, folder: Path, headers: Mapping[Path, tuple[Path, ...]]) -> N
         build_cache.keep(key, folder / RESULT, read)
 
 
-def _object_keys(steps: Sequence[BuildStep], folder: Path) -> dict[Path, str]:
-    """What the object of each source is known by, as `_key`: whatever package it is for."""
-    keys = {}
-    for step in steps:
-        if step.source is not None and step.source.suffix == ".cpp":
-            prelude = [folder / _PRELUDE] if _PRELUDE in step.command else []
-            keys[step.source] = _key_of([step], folder, [step.source, *prelude])
-    return keys
+def _object_key(step: BuildStep) -> str:
+    """What the object of a source is known by, as `_key`: whatever package it is for."""
+    if step.source is None or step.source.suffix != ".cpp":
+        return ""
+    prelude = [step.folder / _PRELUDE] if _PRELUDE in step.command else []
+    return _key_of([step], step.folder, [step.source, *prelude])
 
 
-def _reuse(
-    step: BuildStep,
-    keys: Mapping[Path, str],
-    headers: dict[Path, tuple[Path, ...]],
-    report: Report,
-) -> bool:
-    """Take an object that was compiled before, if there is one."""
-    if step.source is None or step.source not in keys:
-        return False
-    if (kept := build_cache.find(keys[step.source])) is None:
-        return False
-    (step.folder / step.target).write_bytes(kept.content)
-    headers[step.source] = kept.headers
-    report(f"{step.about}: compiled before")
-    return True
-
-
-def _keep_object(
-    step: BuildStep, keys: Mapping[Path, str], headers: dict[Path, tuple[Path, ...]]
+def _compiled(
+    step: BuildStep, state: _Run, headers: dict[Path, Sequence[Path]], report: Report
 ) -> None:
-    """Keep an object that was just compiled, if the compiler told what it is made of."""
-    if step.source is None:
+    """Take an object that was compiled before, if there is one; or compile it, and keep it, if the
+    compiler told what it is made of."""
+    assert step.source is not None
+    if step.key and (kept := build_cache.find(step.key)) is not None:
+        (step.folder / step.target).write_bytes(kept.content)
+        headers[step.source] = kept.headers
+        report(f"{step.about}: compiled before")
         return
+    _run(step, state, report)
     rules = step.source.with_name(f"{step.source.name}.d")
-    if not rules.is_file():
-        return
-    read = build_cache.headers_in(rules.read_text("utf-8", "replace"), step.folder)
-    headers[step.source] = tuple(read)
-    if step.source in keys:
-        build_cache.keep(keys[step.source], step.folder / step.target, read)
+    if rules.is_file():
+        read = build_cache.headers_in(rules.read_text("utf-8", "replace"), step.folder)
+        headers[step.source] = read
+        if step.key:
+            build_cache.keep(step.key, step.folder / step.target, read)
 
 
 def beside(model: Model) -> str:
@@ -318,14 +300,14 @@ def _of_recorder(flags: Flags) -> Flags:
 
 def _without_header(flags: Flags) -> Flags:
     """The flags less a precompiled header."""
-    build_cache = []
+    kept = []
     parts = iter(flags.arguments)
     for part in parts:
         if part == "-include":
             next(parts)
         else:
-            build_cache.append(part)
-    return replace(flags, arguments=tuple(build_cache))
+            kept.append(part)
+    return replace(flags, arguments=tuple(kept))
 
 
 def link_step(job: Job, folder: Path) -> BuildStep:

@@ -117,14 +117,7 @@ def patch(
             begin(original, check=check, imports=imports) as begun,
         ):
             probed = instrument(original, selection or select())
-            return rebuild(
-                original,
-                probed,
-                temporary,
-                begun,
-                route=route,
-                report=report,
-            )
+            return rebuild(probed, temporary, begun, route=route, report=report)
 
 
 def restore(package: str | Path, output: str | Path, *, overwrite: bool = False) -> bool:
@@ -203,17 +196,19 @@ class Begun:
     """What runs while wrappers are instrumented, since it takes as long: the package is read, and a
     process that will load the result imports torch.
 
-    `scratch` goes away afterwards. `libraries` waits for those of models that can be built here, by
-    their names. `reading` is None for a directory; `loading` too, and where nothing is checked.
-    `version` is that of the package.
+    `scratch` goes away afterwards. `library_of` reads the library of a model, and refuses one that
+    cannot be built here; `libraries` waits for those that can be, by the names of the models.
+    `reading` is None for a directory; `loading` too, and where nothing is checked. `version` is
+    that of the package.
     """
 
+    package: Package
     version: tuple[int, ...]
     scratch: Path
     machine: Machine
     check: bool
-    runs_here: bool
     imports: Sequence[str]
+    library_of: Callable[[Model], Library | None]
     libraries: Callable[[], Mapping[str, Library | None]]
     reading: Reading | None
     loading: Loading | None
@@ -243,44 +238,39 @@ def begin(
             devices = {model.device for model in package.models}
             loading = Loading.start_for(scratch, devices, imports)
             running.callback(loading.stop)
-        buildable = partial(_buildable, package, machine, scratch, runs_here)
-        libraries = running.enter_context(parallel.beside(buildable))
+        of = partial(_buildable, package, machine, scratch, runs_here)
+        libraries = running.enter_context(parallel.beside(partial(_libraries, package, of)))
         reading = running.enter_context(unpack.reading(package))
         yield Begun(
-            version, scratch, machine, check, runs_here, imports, libraries, reading, loading
+            package, version, scratch, machine, check, imports, of, libraries, reading, loading
         )
 
 
-def _buildable(
-    package: Package, machine: Machine, scratch: Path, runs_here: bool, stopped: Event
+def _libraries(
+    package: Package, library_of: Callable[[Model], Library | None], stopped: Event
 ) -> dict[str, Library | None]:
     """The libraries of the models that can be built here, by their names."""
     libraries = {}
     with suppress(RewriterError):  # `rebuild` finds it again, if that model gets probes
         for model in package.models:
             if not stopped.is_set():
-                with ThreadPoolExecutor() as pool:
-                    pool.submit(preflight.ask_compiler, model, scratch)
-                    library = unpack.library_of(package, model)
-                _require_buildable(package, model, library, machine, scratch, runs_here)
-                libraries[model.name] = library
+                libraries[model.name] = library_of(model)
     return libraries
 
 
-def _require_buildable(
-    package: Package,
-    model: Model,
-    library: Library | None,
-    machine: Machine,
-    scratch: Path,
-    runs_here: bool,
-) -> None:
+def _buildable(
+    package: Package, machine: Machine, scratch: Path, runs_here: bool, model: Model
+) -> Library | None:
+    """The library of a model. Raises `RewriterError` where the model cannot be built."""
+    with ThreadPoolExecutor() as pool:
+        pool.submit(preflight.ask_compiler, model, scratch)
+        library = unpack.library_of(package, model)
     checks = preflight.checks(model, library, machine, runs_here=runs_here, scratch=scratch)
     preflight.require(checks, package, model)
+    return library
 
 
 def rebuild(
-    package: Package,
     probed: Sequence[Probed],
     output: Path,
     begun: Begun,
@@ -294,7 +284,7 @@ def rebuild(
     Raises `RewriterError` before anything is compiled where this machine cannot build it. What
     `output` holds after an error is of no use.
     """
-    reading = begun.reading
+    package, reading = begun.package, begun.reading
     with (
         parallel.beside(partial(verify_all, package, probed)) as verified,
         ThreadPoolExecutor() as pool,
@@ -305,7 +295,7 @@ def rebuild(
         if reading is not None:
             running.enter_context(reading.explains())
             copied = pool.submit(unpack.copy, package.path, output, stopped)
-        plans = list(_plans(package, probed, begun, route))
+        plans = list(_plans(probed, begun, route))
         kernels = _gpu_kernels(package)
         jobs = {plan.name: _job(plan, kernels) for plan in plans if plan.original}
         try:
@@ -316,17 +306,16 @@ def rebuild(
         verified()
         if copied is not None:
             copied.result()
-        _write(package, output, plans, built, begun.scratch, reading)
+        _write(output, plans, built, begun)
         if reading is not None:
             exact = pool.submit(_require_exact, package, output, begun.version, stopped)
-        checked, note = _check(package, output, plans, built, begun, report)
+        checked, note = _check(output, plans, built, begun, report)
         if exact is not None:
             exact.result()
         return Built(tuple(plan.recipe for plan in plans), checked, note)
 
 
 def _check(
-    package: Package,
     output: Path,
     plans: Sequence[_Plan],
     built: Mapping[str, Path],
@@ -336,7 +325,7 @@ def _check(
     """Load the patched package, and say why not if it cannot be done."""
     if not begun.check:
         return "skipped", ""
-    if package.is_folder:
+    if begun.package.is_folder:
         _link_check(plans, built, begun.machine)
         return "linked", "a directory is not loaded"
     models = {plan.name: _expected(plan, built, begun.scratch) for plan in plans}
@@ -344,7 +333,7 @@ def _check(
     loading = begun.loading or Loading.start_for(begun.scratch, devices, begun.imports)
     report("loading the package")
     try:
-        checked, note = load(loading, output, package.path, models, begun.imports)
+        checked, note = load(loading, output, begun.package.path, models, begun.imports)
     except RewriterError:
         _link_check(plans, built, begun.machine)  # a symbol that is missing says more
         raise
@@ -361,24 +350,16 @@ def _link_check(plans: Sequence[_Plan], built: Mapping[str, Path], machine: Mach
             link_check(library.read(built[plan.name], "the new library"), plan.original, machine)
 
 
-def _plans(
-    package: Package, probed: Sequence[Probed], begun: Begun, route: Route | None
-) -> Iterator[_Plan]:
+def _plans(probed: Sequence[Probed], begun: Begun, route: Route | None) -> Iterator[_Plan]:
     """How each model is built, with its library unpacked. Refuses before anything is compiled."""
-    libraries, machine, scratch = begun.libraries(), begun.machine, begun.scratch
+    libraries = begun.libraries()
     for number, patched in enumerate(probed):
-        if patched.model.name in libraries:
-            original = libraries[patched.model.name]
-        else:
-            original = unpack.library_of(package, patched.model)
-            _require_buildable(package, patched.model, original, machine, scratch, begun.runs_here)
-        chosen = recipe.choose(patched.model, original, machine, route)
-        unpacked = None
+        model, unpacked = patched.model, None
+        original = libraries[model.name] if model.name in libraries else begun.library_of(model)
+        chosen = recipe.choose(model, original, begun.machine, route)
         if original is not None:
-            to = scratch / f"original{number}.so"
-            unpacked = unpack.unpack(
-                package, patched.model, original, to, whole=chosen.route != "link"
-            )
+            to, whole = begun.scratch / f"original{number}.so", chosen.route != "link"
+            unpacked = unpack.unpack(begun.package, model, original, to, whole=whole)
         yield _Plan(patched, chosen, original, unpacked)
 
 
@@ -504,24 +485,18 @@ def manifest(probed: Sequence[Probed], routes: Sequence[Route]) -> Json:
 
 
 def _write(
-    package: Package,
-    output: Path,
-    plans: Sequence[_Plan],
-    libraries: Mapping[str, Path],
-    scratch: Path,
-    reading: Reading | None,
+    output: Path, plans: Sequence[_Plan], libraries: Mapping[str, Path], begun: Begun
 ) -> None:
     """Write the patched package."""
+    package, reading = begun.package, begun.reading
     probed = [plan.probed for plan in plans]
-    sources = {}
-    for number, patched in enumerate(probed):
-        sources[patched.model.name] = scratch / f"{number}.cpp"
-        sources[patched.model.name].write_bytes(patched.result.source)
-    operators = {}
     own = {wrapper.name: wrapper.operators for wrapper in package.wrappers}
+    sources, operators = {}, {}
     for number, patched in enumerate(probed):
+        sources[patched.model.name] = begun.scratch / f"{number}.cpp"
+        sources[patched.model.name].write_bytes(patched.result.source)
         if patched.operators:
-            operators[patched.model.name] = scratch / f"{number}.json"
+            operators[patched.model.name] = begun.scratch / f"{number}.json"
             nodes = [*own[patched.model.wrapper], *patched.operators]
             text = json_text.encode({"nodes": nodes})
             operators[patched.model.name].write_text(text, encoding="utf-8")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from pathlib import Path
 
 import pytest
 
@@ -56,10 +55,4 @@ def _mutated(choices: random.Random, data: bytes) -> bytes:
     return data[:at] + data[: choices.randrange(len(data) + 1)]
 
 
-def test_a_few_mutated_containers(tmp_path: Path) -> None:
-    fuzzing.check("containers", fuzz_container, range(5), tmp_path)
-
-
-@pytest.mark.fuzz
-def test_mutated_containers(tmp_path: Path) -> None:
-    fuzzing.check("containers", fuzz_container, fuzzing.seeds("containers", 5_000), tmp_path)
+test_mutated_containers = fuzzing.seeded_test("containers", fuzz_container, few=5, many=5_000)

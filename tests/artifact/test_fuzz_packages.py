@@ -216,10 +216,4 @@ def _unpacked(case: Case, path: Path) -> Path:
     return folder
 
 
-def test_mutated_packages(tmp_path: Path) -> None:
-    fuzzing.check("packages", fuzz_package, range(8), tmp_path)
-
-
-@pytest.mark.fuzz
-def test_mutated_packages_for_long(tmp_path: Path) -> None:
-    fuzzing.check("packages", fuzz_package, fuzzing.seeds("packages", 500), tmp_path)
+test_mutated_packages = fuzzing.seeded_test("packages", fuzz_package, few=8, many=500)

@@ -81,10 +81,4 @@ def _entry(choices: random.Random, data: bytes) -> bytes:
     return b"\n".join(lines)
 
 
-def test_mutated_traces(tmp_path: Path) -> None:
-    fuzzing.check("traces", fuzz_trace, range(5), tmp_path)
-
-
-@pytest.mark.fuzz
-def test_mutated_traces_for_long(tmp_path: Path) -> None:
-    fuzzing.check("traces", fuzz_trace, fuzzing.seeds("traces", 1_000), tmp_path)
+test_mutated_traces = fuzzing.seeded_test("traces", fuzz_trace, few=5, many=1_000)

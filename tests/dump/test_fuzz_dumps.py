@@ -73,10 +73,4 @@ def _reads(case: Case, reader: Callable[[Path], object], dump: Path) -> None:
         case.expect(error.code == 2, f"{error.slug} is said to be our own failure")
 
 
-def test_mutated_dumps(tmp_path: Path) -> None:
-    fuzzing.check("dumps", fuzz_dump, range(12), tmp_path)
-
-
-@pytest.mark.fuzz
-def test_mutated_dumps_for_long(tmp_path: Path) -> None:
-    fuzzing.check("dumps", fuzz_dump, fuzzing.seeds("dumps", 5_000), tmp_path)
+test_mutated_dumps = fuzzing.seeded_test("dumps", fuzz_dump, few=12, many=5_000)

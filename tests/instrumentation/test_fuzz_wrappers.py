@@ -116,10 +116,4 @@ def _through_directory(case: Case, mutant: Path) -> None:
         case.run("diff", mutant, folder)
 
 
-def test_mutated_wrappers(tmp_path: Path) -> None:
-    fuzzing.check("wrappers", fuzz_wrapper, range(25), tmp_path)
-
-
-@pytest.mark.fuzz
-def test_mutated_wrappers_for_long(tmp_path: Path) -> None:
-    fuzzing.check("wrappers", fuzz_wrapper, fuzzing.seeds("wrappers", 20_000), tmp_path)
+test_mutated_wrappers = fuzzing.seeded_test("wrappers", fuzz_wrapper, few=25, many=20_000)

@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+import pytest
+
 from rewriter import cli
 
 # Seconds that one command may take: CPU time, as other work on the machine is no fault of ours.
@@ -176,6 +178,20 @@ def seeds(name: str, default: int) -> range:
     """The seeds of a long run: how many the environment says, or `default`, and from which on."""
     first = int(os.environ.get("REWRITER_FUZZ_FIRST", "0"))
     return range(first, first + int(os.environ.get(f"REWRITER_FUZZ_{name.upper()}", default)))
+
+
+def seeded_test(
+    name: str, fuzz: Callable[[Case], None], *, few: int, many: int
+) -> Callable[[range | None, Path], None]:
+    """The test of a fuzzer: with so few seeds in each run, and many in the long one."""
+
+    @pytest.mark.parametrize(
+        "over", [range(few), pytest.param(None, marks=pytest.mark.fuzz)], ids=["few", "many"]
+    )
+    def test(over: range | None, tmp_path: Path) -> None:
+        check(name, fuzz, over or seeds(name, many), tmp_path)
+
+    return test
 
 
 def check(name: str, fuzz: Callable[[Case], None], over: range, keep: Path) -> None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+
+
+def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a tensor whose elements lie in the order of their indices."""
+    return tuple(math.prod(max(1, size) for size in shape[at + 1 :]) for at in range(len(shape)))
 
 
 def is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:

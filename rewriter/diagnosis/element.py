@@ -18,7 +18,7 @@ from rewriter.dump import dataflow
 from rewriter.dump.dataflow import Flow, FlowNode, ValueOrigin
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import NonFinite, TensorRow
-from rewriter.dump.where import searched
+from rewriter.dump.saved import searched
 from rewriter.runtime.text import number
 
 if TYPE_CHECKING:

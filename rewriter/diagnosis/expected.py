@@ -28,7 +28,6 @@ from rewriter.dump import dataflow, saved
 from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.dump.rows import TensorRow
-from rewriter.runtime.text import short_dtype
 
 if TYPE_CHECKING:
     import torch
@@ -129,12 +128,12 @@ def _compared(
     run: RunDump, last: FlowNode, expected: Sequence[torch.Tensor | None]
 ) -> Iterator[Checked]:
     for want, row in zip(expected, last.returned, strict=False):
-        if want is None or not isinstance(row, TensorRow) or not row.file:
+        if want is None or not isinstance(row, TensorRow):
             continue
-        if not saved.is_file_of(run.path, run.path / row.file):
+        if (path := saved.file_of(run.path, row)) is None:
             continue
-        got = saved.load(run.path / row.file)
-        if not saved.mismatch(got, short_dtype(row.dtype), row.shape):
+        got = saved.load(path)
+        if not saved.mismatch(got, row):
             yield _compare(row.arg, got, want)
 
 

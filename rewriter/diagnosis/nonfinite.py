@@ -38,7 +38,7 @@ from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.reading import Dump, RunDump, is_recorded, open_dump
 from rewriter.dump.rows import NonFinite as What
 from rewriter.dump.rows import TensorRow
-from rewriter.dump.where import where
+from rewriter.dump.saved import where
 from rewriter.model_names.graph import parse_inlined
 
 

@@ -1,4 +1,5 @@
-"""Reads the saved tensors of a dump without trusting what the dump says about them."""
+"""Reads the saved tensors of a dump without trusting what the dump says about them, and finds their
+elements that are NaN or infinite."""
 
 from __future__ import annotations
 
@@ -6,20 +7,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rewriter.core.errors import RewriterError
-from rewriter.dump.rows import TensorRow
+from rewriter.dump.rows import NonFinite, TensorRow
 from rewriter.runtime.text import short_dtype
 
 if TYPE_CHECKING:
     import torch
 
+_LARGE = 1 << 28  # elements; larger tensors are not searched
 
-def is_file_of(run: Path, path: Path) -> bool:
-    """Whether a file exists in the run. Anybody may have written the dump, so no name in it may
-    lead out of the run."""
+
+def file_of(run: Path, row: TensorRow) -> Path | None:
+    """The file of a row of a run; `None` if it was not saved, or is not there. Anybody may have
+    written the dump, so no name in it may lead out of the run."""
+    path = run / row.file
     try:
-        return path.is_file() and path.resolve().is_relative_to(run.resolve())
+        is_inside = path.is_file() and path.resolve().is_relative_to(run.resolve())
     except (OSError, RuntimeError):
-        return False  # not a valid name in any file system
+        return None  # not a valid name in any file system
+    return path if row.file and is_inside else None
 
 
 def load(path: Path) -> torch.Tensor:
@@ -39,17 +44,16 @@ def load(path: Path) -> torch.Tensor:
 def load_row(run: Path, row: TensorRow) -> torch.Tensor | None:
     """The saved tensor of a row of a run; `None` if it was not saved, or its file is damaged or not
     the one that was recorded."""
-    path = run / row.file
-    if not row.file or not is_file_of(run, path):
+    if (path := file_of(run, row)) is None:
         return None
     try:
         tensor = load(path)
     except RewriterError:
         return None  # `report` mentions every such file
-    return None if mismatch(tensor, short_dtype(row.dtype), row.shape) else tensor
+    return None if mismatch(tensor, row) else tensor
 
 
-def mismatch(tensor: torch.Tensor, dtype: str, shape: tuple[int, ...] | None) -> str:
+def mismatch(tensor: torch.Tensor, row: TensorRow) -> str:
     """How a tensor differs from the one that was recorded; empty if it does not.
 
     Checked before any element is read: a file of a few bytes may claim any number of elements.
@@ -58,13 +62,51 @@ def mismatch(tensor: torch.Tensor, dtype: str, shape: tuple[int, ...] | None) ->
 
     if tensor.layout is not torch.strided or tensor.device.type != "cpu":
         return f"its file holds a tensor of layout {tensor.layout} on {tensor.device.type}"
-    held = short_dtype(tensor.dtype)
-    if (held, tuple(tensor.shape)) != (dtype, shape):
-        expected = dtype if shape is None else f"{dtype}{list(shape)}"
-        return f"its file holds {held}{list(tensor.shape)}, not {expected}"
+    held, expected = (f"{short_dtype(x.dtype)}{list(x.shape)}" for x in (tensor, row))
+    if held != expected:
+        return f"its file holds {held}, not {expected}"
     if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
         return "its file repeats elements, which no saved tensor does"
     return ""
+
+
+def searched(run: Path, row: TensorRow) -> torch.Tensor | None:
+    """The saved tensor of a row, if its elements may be NaN or infinite; `None` if it was not
+    saved, is too large, or the file is not what was recorded."""
+    if row.size > _LARGE or (tensor := load_row(run, row)) is None:
+        return None
+    import torch
+
+    tensor = tensor.detach()
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return None
+    # torch lacks most operations for 8-bit floats.
+    return tensor.to(torch.float32) if tensor.element_size() == 1 else tensor
+
+
+def where(run: Path, row: TensorRow, what: NonFinite) -> str:
+    """The place of the NaN ("nan") or infinities ("inf") in the tensor of a row, in words; empty if
+    it was not saved, or the file is not what was recorded."""
+    if (tensor := searched(run, row)) is None:
+        return ""
+    held = tensor.isnan() if what == "nan" else tensor.isinf()
+    if not bool(held.any()):
+        return ""
+    if not row.shape:
+        return "it is one number"
+    first = [int(index) for index in held.nonzero()[0]]
+    text = f"the first at {first}"
+    if len(row.shape) > 1:
+        rows = held.reshape(-1, row.shape[-1]).any(-1)
+        columns = held.reshape(-1, row.shape[-1]).any(0)
+        text += f", in {int(rows.sum()):,} of {rows.numel():,} rows"
+        if int(columns.sum()) < columns.numel():
+            text += f" and {int(columns.sum()):,} of {columns.numel():,} columns"
+    if what == "inf" and not tensor.is_complex():
+        below = int((held & (tensor < 0)).sum())
+        total = int(held.sum())
+        text += ", all -inf" if below == total else ", all +inf" if not below else ", of both signs"
+    return text
 
 
 def _unreadable(path: Path, why: str) -> RewriterError:

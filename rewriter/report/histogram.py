@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rewriter.dump.rows import TensorRow, finite
-from rewriter.dump.saved import is_file_of, load, load_row, mismatch
+from rewriter.dump.saved import file_of, load, load_row, mismatch
 from rewriter.report.types import Bins, Tiles
-from rewriter.runtime.text import short_dtype
 
 if TYPE_CHECKING:
     import torch
@@ -31,11 +30,10 @@ def histogram(run: Path, row: TensorRow) -> Bins | str | None:
     if not row.is_measured or low is None or high is None:
         return None
     low, high = float(low), float(high)
-    path = run / row.file
-    if not low < high or not is_file_of(run, path):
+    if not low < high or (path := file_of(run, row)) is None:
         return None
     tensor = load(path)
-    if wrong := mismatch(tensor, short_dtype(row.dtype), row.shape):
+    if wrong := mismatch(tensor, row):
         return wrong
 
     import torch

@@ -10,13 +10,14 @@ from msgspec import UNSET
 from rewriter.artifact.recognise import read
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
+from rewriter.core.strides import contiguous
 from rewriter.core.text import some
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.document_files import corrupt
 from rewriter.dump.reading import RunDump, RunStep, label, open_dump
 from rewriter.dump.rows import ScalarRow, TensorRow, finite
-from rewriter.dump.saved import is_file_of
+from rewriter.dump.saved import file_of
 from rewriter.execution.dumped_wrappers import plain_wrapper_of
 from rewriter.locate.types import Launch
 from rewriter.reproduction.refusal import not_saved
@@ -106,22 +107,11 @@ def _is_part(flow: Flow, node: FlowNode, name: str, launches: Sequence[Launch]) 
 
 
 def _tensor(run: RunDump, row: TensorRow, *, carried: bool = False) -> Tensor:
-    path = run.path / row.file
-    stride = _dense(row.shape) if row.stride is UNSET else row.stride
-    file = path if row.file and is_file_of(run.path, path) else None
+    stride = contiguous(row.shape) if row.stride is UNSET else row.stride
     return Tensor(
-        row.arg, row.role, row.dtype, row.shape, stride, row.device or "cpu", file, carried,
-        finite(row.min), finite(row.max),
+        row.arg, row.role, row.dtype, row.shape, stride, row.device or "cpu",
+        file_of(run.path, row), carried, finite(row.min), finite(row.max),
     )  # fmt: skip
-
-
-def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(1, size)
-    return tuple(reversed(strides))
 
 
 def _numbers(run: RunDump, step: RunStep) -> dict[str, str]:

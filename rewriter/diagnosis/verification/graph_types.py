@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from rewriter.core import strides
 from rewriter.diagnosis.verification.bounded import Bounded, UncheckedError
 from rewriter.dump.rows import EventRow, ScalarRow, TensorRow
 from rewriter.model_names.graph import FxGraph
@@ -43,8 +44,7 @@ class TensorType:
     def contiguous(self) -> TensorType:
         """The same, as a tensor lies that nothing else is known of; its sizes have to be known."""
         known = [1 if number is None else number for number in self.shape]
-        strides = tuple(math.prod(known[place + 1 :]) for place in range(len(known)))
-        return TensorType(self.dtype, self.shape, strides)
+        return TensorType(self.dtype, self.shape, strides.contiguous(known))
 
     def lies_as(self, row: TensorRow) -> bool:
         """Whether a recorded tensor of this shape has these strides."""

@@ -17,7 +17,6 @@ from rewriter.dump import dataflow, saved
 from rewriter.dump.reading import RunDump, RunStep
 from rewriter.dump.rows import EventRow, ScalarRow, TensorRow
 from rewriter.locate.types import Argument, Launch
-from rewriter.runtime.text import short_dtype
 
 _INTEGER = re.compile(r"-?\d{1,18}")
 _DTYPES = {
@@ -80,17 +79,16 @@ def dtype_of(row: TensorRow) -> torch.dtype | None:
 
 def load(run: RunDump, row: TensorRow) -> torch.Tensor:
     """The saved tensor of a row. Raises `UncheckedError` if there is none."""
-    path = run.path / row.file
     if not row.size and row.dtype in _DTYPES:
         return torch.empty(row.shape, dtype=_DTYPES[row.dtype])
-    if not row.file or not saved.is_file_of(run.path, path):
+    if (path := saved.file_of(run.path, row)) is None:
         why = f": {row.unsaved}" if row.unsaved else ""
         raise UncheckedError(f"{row.arg} was not saved{why}")
     try:
         tensor = saved.load(path)
     except RewriterError as error:
         raise UncheckedError(error.message) from error
-    if problem := saved.mismatch(tensor, short_dtype(row.dtype), tuple(row.shape)):
+    if problem := saved.mismatch(tensor, row):
         raise UncheckedError(f"{row.arg}: {problem}")
     return tensor
 

@@ -1,10 +1,12 @@
-"""Reads the documents of a dump: `manifest.json`, and the `run.json` of each call."""
+"""Reads the files of a dump: `manifest.json`, and of each call `run.json` and its lines, also while
+a program writes them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from msgspec import Struct, structs, to_builtins
 
@@ -19,6 +21,7 @@ RUN, LAUNCHES, EVENTS = "run.json", "launches.json", "events.jsonl"  # of each c
 # The fields of `run.json` that are kept if it is invalid: no reader depends on them.
 _SHOWN_OF_RUN = ("format", "version", "label", "call")
 _S = TypeVar("_S", bound=Struct)
+_T = TypeVar("_T")
 
 
 def corrupt(path: Path, problem: str) -> RewriterError:
@@ -90,6 +93,38 @@ def names_dump(path: Path) -> bool:
     except (OSError, RewriterError, json_text.JsonError):
         return False
     return content.get("format") == "rewriter.dump"
+
+
+def open_events(path: Path) -> BinaryIO:
+    """Open the file with the rows of a call. Raises `RewriterError` if a program that keeps only
+    the last calls has removed it since."""
+    try:
+        return path.open("rb")
+    except FileNotFoundError as error:
+        raise RewriterError(
+            "dump-changed",
+            f"{path.parent} was removed while it was read: the program that writes the dump keeps "
+            "its last calls only",
+            hint="Read it again, now or after the program has ended.",
+        ) from error
+
+
+def lines(path: Path, read: Callable[[Json], _T]) -> Iterator[tuple[int, _T]]:
+    """Yield every line and its size in bytes; a last line that a crash cut off is left out."""
+    bound = limits.JSON_LINE_BYTES
+    with open_events(path) as file:
+        for number, line in enumerate(iter(partial(file.readline, bound + 1), b""), 1):
+            if len(line) > bound:
+                raise corrupt(path, f"line {number} is longer than {bound:,} bytes")
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield len(line), read(json_text.parse_object(line))
+            except json_text.JsonError as error:
+                raise corrupt(path, f"line {number} is no JSON object: {error}") from error
+            except SchemaError as error:
+                text = f"line {number}: {error} is not what a probed program writes"
+                raise corrupt(path, text) from error
 
 
 def _without_unsound(content: Json, kind: type[Struct], names: Iterable[str]) -> Json:

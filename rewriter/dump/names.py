@@ -2,25 +2,29 @@
 
 The wrapper's own table has the names that Inductor wrote into the file. These names are from what
 the program's first run traced. They are in a separate file, so that probes do not depend on them.
+Beside it are the graphs that wrappers were compiled from, as text: `graphs/SHA256.txt`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rewriter.core import json_text
+from rewriter.core import json_text, limits
+from rewriter.core.errors import RewriterError
 from rewriter.core.libraries import is_of_library
-from rewriter.dump import beside, graphs
+from rewriter.dump import beside
 
 if TYPE_CHECKING:
     from rewriter.core.documents import LineNumber
 
-FILE = "names.json"
+FILE, GRAPHS = "names.json", "graphs"
 KEPT = ("parameter", "buffer")  # kinds of inputs of which each replica of a model has the same
 _OTHER = {"forward": "backward", "backward": "forward"}
+_HASH = re.compile(r"[0-9a-f]{64}")
 _T = TypeVar("_T")
 
 
@@ -73,7 +77,7 @@ class Names:
     which part of the model the wrapper is: `model (model.py:9)`. `direction` is "forward",
     "backward" or "inference"; in training, `partner` is the name of the wrapper of the other
     direction. `saved` maps inputs of a backward to variables of its forward. `lowered` is the text
-    of that graph, which a dump keeps in a separate file (`graphs.py`): reading names does not set
+    of that graph, which a dump keeps in a separate file: reading names does not set
     it.
     """
 
@@ -149,12 +153,31 @@ def write(dump: Path, names: Mapping[str, Names]) -> None:
         },
     )
     (dump / FILE).write_text(json_text.encode(to_builtins(content)), encoding="utf-8")
-    graphs.write(dump, {sha256: one.lowered for sha256, one in names.items()})
+    write_graphs(dump, {sha256: one.lowered for sha256, one in names.items()})
 
 
 def read(dump: Path) -> Mapping[str, Names]:
     """The names in a dump; none if there are none, or the file is damaged."""
     return beside.read(dump / FILE, "wrappers", _names)
+
+
+def write_graphs(dump: Path, texts: Mapping[str, str]) -> None:
+    """Add the graphs of wrappers to a dump. Raises `OSError`."""
+    for sha256, text in texts.items():
+        if text:
+            (dump / GRAPHS).mkdir(exist_ok=True)
+            (dump / GRAPHS / f"{sha256}.txt").write_text(text, encoding="utf-8")
+
+
+def read_graph(dump: Path, sha256: str) -> str:
+    """The graph of a wrapper; empty if the dump has none."""
+    if not _HASH.fullmatch(sha256):
+        return ""
+    try:
+        data = limits.read(dump / GRAPHS / f"{sha256}.txt", limits.ENTRY_BYTES)
+    except (OSError, RewriterError):
+        return ""
+    return data.decode("utf-8", "replace")
 
 
 def _names(row: Any) -> Names:

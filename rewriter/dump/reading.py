@@ -19,7 +19,7 @@ from msgspec import structs
 
 from rewriter.core import json_text, limits
 from rewriter.core.errors import RewriterError
-from rewriter.dump import event_lines, graphs, processes, recorded
+from rewriter.dump import document_files, processes, recorded
 from rewriter.dump import names as dumped
 from rewriter.dump.being_read import Reading, hold
 from rewriter.dump.directory import DIAGNOSIS
@@ -127,7 +127,7 @@ class RunDump:
     @property
     def graph(self) -> str:
         """The text of the graph that the wrapper was compiled from; empty if not known."""
-        return graphs.read(self.path.parent.parent, self.sha256)
+        return dumped.read_graph(self.path.parent.parent, self.sha256)
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -227,7 +227,7 @@ class RunDump:
 
     def events(self) -> Iterator[EventRow]:
         """Yield every row of any step, in the order of the file."""
-        return (row for _, row in event_lines.rows(self.path / EVENTS, read_row))
+        return (row for _, row in document_files.lines(self.path / EVENTS, read_row))
 
     def times(self) -> Iterator[TimeRow]:
         """Yield the duration of each launch."""
@@ -248,7 +248,7 @@ class RunDump:
         path = self.path / MEMORY
         if not path.exists():
             return ()
-        return tuple(row for _, row in event_lines.rows(path, read_memory_row))
+        return tuple(row for _, row in document_files.lines(path, read_memory_row))
 
     @cached_property
     def saves(self) -> bool:
@@ -257,7 +257,7 @@ class RunDump:
 
     def open_events(self) -> BinaryIO:
         """Open the file of the rows. Raises `RewriterError` if the program has removed the call."""
-        return event_lines.open_events(self.path / EVENTS)
+        return document_files.open_events(self.path / EVENTS)
 
     def event_bytes(self) -> bytes:
         """All rows as bytes; the last one may be incomplete."""
@@ -279,7 +279,7 @@ class RunDump:
         current: tuple[int | None, int, str] | None = None
         rows: list[EventRow] = []
         try:
-            for size, row in event_lines.rows(self.path / EVENTS, read_row):
+            for size, row in document_files.lines(self.path / EVENTS, read_row):
                 if not isinstance(row, TimeRow):
                     if (which := (*row.which, row.kernel)) != current:
                         if current is not None:

@@ -22,7 +22,7 @@ from rewriter.core import json_text
 from rewriter.core.errors import RewriterError
 from rewriter.core.text import counted, seconds
 from rewriter.core.transaction import unwritable
-from rewriter.dump.process_rings import copy_ring, rings_of
+from rewriter.dump.ring import copy_ring, rings_of
 from rewriter.instrumentation import probes as known_probes
 from rewriter.instrumentation.select import check_bytes, check_number
 from rewriter.runtime import control as runtime

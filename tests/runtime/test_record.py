@@ -28,9 +28,8 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis import triage
 from rewriter.dump import recorded
-from rewriter.dump.process_rings import rings_of
 from rewriter.dump.reading import open_dump
-from rewriter.dump.ring import read_ring
+from rewriter.dump.ring import read_ring, rings_of
 from rewriter.dump.rows import TensorRow
 from rewriter.execution import control
 from rewriter.execution.conclusion import read_conclusion

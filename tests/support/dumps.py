@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from rewriter.dump import graphs
+from rewriter.dump import names
 
 Row = dict[str, Any]
 
@@ -121,7 +121,7 @@ def write(
         (dump / artifact).write_bytes(source)
     if graph:
         facts.setdefault("sha256", hashlib.sha256(source).hexdigest() if wrapper else "ab" * 32)
-        graphs.write(dump, {facts["sha256"]: graph})
+        names.write_graphs(dump, {facts["sha256"]: graph})
     base = {"format": "rewriter.run", "version": 1, "artifact": artifact, "pid": 1}
     (path / "run.json").write_text(json.dumps({**base, "launches": [*table.values()], **facts}))
     rows = [{"phase": "inputs", **row} for row in inputs]

@@ -42,8 +42,8 @@ def watch(
 
 
 def _watched(one: heap.OwnArray, dump: Dump, folder: Path, *, is_kept: bool) -> heap.Watched:
-    from rewriter.reproduction.under.alone import run_alone
     from rewriter.reproduction.under.asan import UNDEFINED
+    from rewriter.reproduction.under.running import run_alone
 
     step = one.step
     assert step.launch is not None

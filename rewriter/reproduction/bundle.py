@@ -26,7 +26,6 @@ from rewriter.dump.reading import RunDump, open_dump
 from rewriter.execution.dumped_wrappers import plain_wrapper_of
 from rewriter.reproduction import reproduce
 from rewriter.reproduction.anonymous import Anonymous
-from rewriter.reproduction.drawn import drawn
 from rewriter.reproduction.recorded import recorded_launch
 from rewriter.reproduction.script import SCRIPT
 from rewriter.reproduction.types import Tensor
@@ -141,7 +140,7 @@ def _drawn(tensor: Tensor, path: Path) -> Path | None:
         return None
     import torch
 
-    torch.save(drawn(tensor, 0), path)
+    torch.save(tensor.drawn(0), path)
     return path
 
 

@@ -15,8 +15,7 @@ from rewriter.locate.types import Argument, KernelSource
 from rewriter.locate.vocabulary import kind_of
 from rewriter.reproduction import cpp_calls
 from rewriter.reproduction.cpp_text import CppNames, UnreadError, unwrapped
-from rewriter.reproduction.refusal import refusal
-from rewriter.reproduction.types import Cut, Recorded
+from rewriter.reproduction.types import Cut, Recorded, refusal
 
 _SIGNATURE = re.compile(r'extern "C"\s+(?:[A-Z_]+\s+)?void\s+(\w+)\s*\(([^)]*)\)')
 _PREFIX = re.compile(r"^#include [<\"][^>\"\n]*cpp_prefix\.h[>\"]", re.MULTILINE)

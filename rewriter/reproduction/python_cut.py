@@ -16,8 +16,7 @@ from rewriter.locate.python import syntax
 from rewriter.locate.python.module import Block, Module, parse
 from rewriter.locate.python.statements import Statement, names, walk
 from rewriter.reproduction import schemas
-from rewriter.reproduction.refusal import refusal
-from rewriter.reproduction.types import Cut, Recorded
+from rewriter.reproduction.types import Cut, Recorded, refusal
 
 _COMPILER = "async_compile"
 _OPERATOR = re.compile(r"\b(?:torch\.ops\.(?=\w+\.\w+\.)|(?=aten\.))(\w+)\.(\w+(?:\.\w+)?)\(")

@@ -20,8 +20,7 @@ from rewriter.dump.rows import ScalarRow, TensorRow, finite
 from rewriter.dump.saved import file_of
 from rewriter.execution.dumped_wrappers import plain_wrapper_of
 from rewriter.locate.types import Launch
-from rewriter.reproduction.refusal import not_saved
-from rewriter.reproduction.types import Recorded, Tensor
+from rewriter.reproduction.types import Recorded, Tensor, not_saved
 
 _LISTED = 8
 _NUMBERS = ("int", "float", "bool", "int64_t", "double", "int32_t")

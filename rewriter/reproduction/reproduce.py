@@ -12,9 +12,8 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.transaction import Transaction
 from rewriter.reproduction import cpp_cut, python_cut
 from rewriter.reproduction.recorded import recorded_launch
-from rewriter.reproduction.refusal import not_saved
 from rewriter.reproduction.script import README, SCRIPT, readme, script
-from rewriter.reproduction.types import Cut, Recorded, Tensor
+from rewriter.reproduction.types import Cut, Recorded, Tensor, not_saved
 
 
 @dataclass(frozen=True)

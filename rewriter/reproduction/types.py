@@ -1,16 +1,22 @@
-"""The values of this room: one launch with its tensors, and the Python that runs it."""
+"""The values of this room: one launch with its tensors, the Python that runs it, and the errors for
+launches of which there is none."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rewriter.artifact.types import Wrapper
+from rewriter.core.errors import RewriterError
 from rewriter.core.types import Role
 from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.reading import RunDump
 from rewriter.locate.types import Launch
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,28 @@ class Tensor:
     carried: bool = False
     least: float | None = None
     most: float | None = None
+
+    def drawn(self, seed: int) -> torch.Tensor:
+        """Random values between the extremes, always the same for a seed: where its own are not in
+        the dump, or not to be shown. Raises `RewriterError` if torch has no such dtype."""
+        import torch
+
+        dtype = getattr(torch, self.dtype, None)
+        if not isinstance(dtype, torch.dtype):
+            raise RewriterError(
+                "corrupt-dump",
+                f"this torch has no dtype {self.dtype}",
+                hint="Use the torch that recorded the dump.",
+            )
+        generator = torch.Generator().manual_seed(seed)
+        least, most = self.least, self.most
+        if dtype.is_floating_point or dtype.is_complex:
+            least, most = (0.0, 1.0) if least is None or most is None else (least, most)
+            shares = torch.rand(self.shape, generator=generator, dtype=torch.float64)
+            return (least + (most - least) * shares).to(dtype)
+        first, last = (0, 1) if dtype == torch.bool else (int(least or 0), int(most or 0))
+        values = torch.randint(first, max(first, last) + 1, self.shape, generator=generator)
+        return values.to(dtype)
 
 
 @dataclass(frozen=True)
@@ -108,3 +136,22 @@ class Cut:
         """Python with the function `launch`, which takes tensors by the names of `variables`, runs
         the kernel once, and returns what it wrote, by name. It takes `sizes`, too, by name."""
         return f"{self.header}\n\n{self.kernels}\n\n{self.function}"
+
+
+def refusal(recorded: Recorded, why: str) -> RewriterError:
+    """The error for a launch that cannot run by itself; its whole call can."""
+    place = f"{recorded.wrapper.name}:{recorded.launch.line}"
+    return RewriterError(
+        "cannot-reproduce",
+        f"{place}: {recorded.title} cannot be cut out: {why}",
+        hint=f"`rewriter run {recorded.run.path}` runs the whole call once more.",
+    )
+
+
+def not_saved(problem: str, launch: int) -> RewriterError:
+    """The error for a launch with values that the dump lacks: `problem`."""
+    return RewriterError(
+        "no-saved-arguments",
+        problem,
+        hint=f"Record it with `--probe save --launches {launch} --args all --when both`.",
+    )

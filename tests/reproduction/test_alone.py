@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from rewriter.core.errors import RewriterError
-from rewriter.reproduction.drawn import drawn
 from rewriter.reproduction.types import Tensor
-from rewriter.reproduction.under.alone import _with_values
+from rewriter.reproduction.under.running import _with_values
 
 FLOATS = Tensor("arg0_1", "in", "float32", (4, 8), (8, 1), "cpu", None, least=-2.0, most=-1.0)
 INTEGERS = Tensor("arg1_1", "in", "int64", (16,), (1,), "cpu", None, least=0.0, most=99.0)
@@ -34,19 +33,19 @@ def test_integers_may_be_indices_and_are_not_made_up(tmp_path: Path) -> None:
 
 
 def test_what_is_too_large_is_not_made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rewriter.reproduction.under.alone._MOST", 127)
+    monkeypatch.setattr("rewriter.reproduction.under.running._MOST", 127)
     with pytest.raises(RewriterError, match="larger than 1 GiB"):
         _with_values(_recorded(FLOATS), tmp_path)
 
 
 def test_numbers_are_between_the_extremes_and_the_same_in_each_run() -> None:
-    numbers = drawn(FLOATS, 3)
+    numbers = FLOATS.drawn(3)
     assert (numbers.shape, numbers.dtype) == ((4, 8), torch.float32)
     assert ((numbers >= -2) & (numbers <= -1)).all()
-    assert torch.equal(numbers, drawn(FLOATS, 3))
-    assert torch.equal(drawn(replace(INTEGERS, most=0.0), 0), torch.zeros(16, dtype=torch.int64))
-    assert (drawn(INTEGERS, 0) <= 99).all()
-    assert drawn(replace(INTEGERS, dtype="bool"), 0).dtype == torch.bool
+    assert torch.equal(numbers, FLOATS.drawn(3))
+    assert torch.equal(replace(INTEGERS, most=0.0).drawn(0), torch.zeros(16, dtype=torch.int64))
+    assert (INTEGERS.drawn(0) <= 99).all()
+    assert replace(INTEGERS, dtype="bool").drawn(0).dtype == torch.bool
 
 
 def test_saved_values_and_results_stay(tmp_path: Path) -> None:

@@ -14,9 +14,18 @@ from pathlib import Path
 from rewriter.core import json_text
 from rewriter.core.types import Json
 from rewriter.reproduction.under.host import cpu_kernel
-from rewriter.reproduction.under.process import execute, last_line
-from rewriter.reproduction.under.refusal import no_tool, not_for
-from rewriter.reproduction.under.types import Finding, UnderResult
+from rewriter.reproduction.under.tool import (
+    Finding,
+    Memory,
+    UnderResult,
+    again,
+    execute,
+    last_line,
+    line_of,
+    nearest,
+    no_tool,
+    not_for,
+)
 
 UNDEFINED = "undefined behaviour"  # the kind of what does not end the program
 FOLDER, KERNEL, PROGRAM, AGAIN = "asan", "kernel.cpp", "main.cpp", "run.sh"
@@ -116,10 +125,9 @@ def run(directory: Path, arguments: Mapping[str, str], *, timeout: float) -> Und
     captured = _captured(directory, folder, timeout)
     command = build(folder, captured, timeout)
     findings, output = watch(folder, captured, arguments, timeout)
-    words = " ".join(f"{name}={value}" for name, value in _OPTIONS.items())
-    given = shlex.join(["./program", *_words(captured["calls"][0], captured["memory"])])
-    again = ("set -e", 'cd "$(dirname "$0")"', shlex.join(command), f"{words} {given}", "")
-    (folder / AGAIN).write_text("\n".join(again), encoding="utf-8")
+    program = again(_OPTIONS, ["./program", *_words(captured["calls"][0], captured["memory"])])
+    lines = ("set -e", 'cd "$(dirname "$0")"', shlex.join(command), program, "")
+    (folder / AGAIN).write_text("\n".join(lines), encoding="utf-8")
     return UnderResult("asan", findings, shlex.join(["sh", str(folder / AGAIN)]), output, _NOTE)
 
 
@@ -229,7 +237,7 @@ def _findings(
         line = int(match["line"]) if match["file"].endswith(KERNEL) else 0
         if not line and (frame := _FRAME.search(output, match.end())):
             line = int(frame[1])
-        one = Finding(UNDEFINED, match["what"], KERNEL, line, _line(lines, line))
+        one = Finding(UNDEFINED, match["what"], KERNEL, line, line_of(lines, line))
         found.setdefault((one.message, line), one)
     if error := _ERROR.search(output):
         report = output[error.start() :]
@@ -241,7 +249,7 @@ def _findings(
         message = f"{verb} {access['size']} bytes" if access else verb
         own = _own_array(report, int(address, 16), lines) if address else None
         place = _place(output, parameters, int(address, 16)) if address and own is None else None
-        one = Finding(error["kind"], message, KERNEL, line, _line(lines, line))
+        one = Finding(error["kind"], message, KERNEL, line, line_of(lines, line))
         if own is not None:
             element = own.offset // own.item if own.item else None
             if element is not None and 0 <= element < own.size:
@@ -262,16 +270,10 @@ def _place(
 ) -> tuple[_Parameter, int] | None:
     """The parameter whose memory is nearest to an address, and the element of it."""
     blocks = {int(number): int(at, 16) for number, at in _ARGUMENT.findall(output)}
-    best: tuple[int, _Parameter, int] | None = None
-    for parameter in parameters:
-        start = blocks.get(parameter.block)
-        if start is None:
-            continue
-        start += parameter.offset
-        end = start + parameter.size * parameter.item
-        distance = max(start - address, address - end + 1, 0)
-        if best is None or distance < best[0]:
-            best = distance, parameter, (address - start) // parameter.item
+    known = (x for x in parameters if x.block in blocks)
+    best = nearest(
+        ((x, Memory(blocks[x.block] + x.offset, x.size, x.item)) for x in known), address
+    )
     return None if best is None or best[0] > _FARTHEST else best[1:]
 
 
@@ -287,7 +289,7 @@ def _own_array(report: str, address: int, lines: Sequence[str]) -> _Parameter | 
     if name:
         declared = next((x for x in lines if re.search(rf"\b{name}\s*\[", x)), "")
     elif frame is not None:
-        declared = _line(lines, int(frame[1]))
+        declared = line_of(lines, int(frame[1]))
     else:
         return None  # the kernel did not allocate it
     for kind, variable in _DECLARED.findall(declared):
@@ -330,7 +332,3 @@ def _as_far_as(finding: Finding, output: str) -> Finding:
         element=(begins - start) // item,
         last=(ends - start) // item - 1,
     )
-
-
-def _line(lines: Sequence[str], number: int) -> str:
-    return lines[number - 1].strip() if 0 < number <= len(lines) else ""

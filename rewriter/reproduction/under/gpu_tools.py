@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,9 +12,18 @@ from pathlib import Path
 
 from rewriter.reproduction.under.host import addresses
 from rewriter.reproduction.under.interpret import require_triton, run_triton
-from rewriter.reproduction.under.process import execute, last_line
-from rewriter.reproduction.under.refusal import no_tool
-from rewriter.reproduction.under.types import Finding, Tool, UnderResult
+from rewriter.reproduction.under.tool import (
+    Finding,
+    Memory,
+    Tool,
+    UnderResult,
+    again,
+    execute,
+    last_line,
+    line_of,
+    nearest,
+    no_tool,
+)
 
 _TOOLKIT = Path("/usr/local/cuda/bin/compute-sanitizer")
 _FAULT = re.compile(
@@ -92,13 +100,16 @@ def _compute_sanitizer(
     findings = tuple(_findings(output, arguments))
     if not findings and ran.returncode:
         findings = (Finding("crash", last_line(output)),)
-    words = " ".join(f"{name}={value}" for name, value in _WITHOUT_CACHE.items())
-    return UnderResult("compute-sanitizer", findings, f"{words} {shlex.join(command)}", output)
+    return UnderResult("compute-sanitizer", findings, again(_WITHOUT_CACHE, command), output)
 
 
 def _findings(output: str, arguments: Mapping[str, str]) -> Iterator[Finding]:
     """What memcheck reported, each line of a kernel once."""
     matches = list(_FAULT.finditer(output))
+    known = {
+        name: Memory(int(start, 16), int(size) // max(1, int(item)), max(1, int(item)))
+        for name, start, size, item in _ARGUMENT.findall(output)
+    }
     seen: set[tuple[str, str, int]] = set()
     for match, following in zip_longest(matches, matches[1:]):
         report = output[match.start() : following.start() if following else len(output)]
@@ -107,28 +118,18 @@ def _findings(output: str, arguments: Mapping[str, str]) -> Iterator[Finding]:
         if (match["what"], file, number) in seen:
             continue
         seen.add((match["what"], file, number))
-        place = _place(output, int(at[1], 16)) if at else None
-        name, element, size = place or ("", None, None)
+        place = nearest(known.items(), int(at[1], 16)) if at else None
+        name, element = place[1:] if place else ("", None)
         yield Finding(
             match["what"], f"of {match['size']} bytes" if match["size"] else "reported", file,
-            number, _text(file, number), name, arguments.get(name, ""), element, size,
+            number, _text(file, number), name, arguments.get(name, ""), element,
+            known[name].size if name else None,
         )  # fmt: skip
-
-
-def _place(output: str, address: int) -> tuple[str, int, int] | None:
-    """The variable of the script whose memory is nearest to an address, and the element of it."""
-    found: tuple[int, str, int, int] | None = None
-    for name, start, size, item in _ARGUMENT.findall(output):
-        first, count, width = int(start, 16), int(size), max(1, int(item))
-        distance = max(first - address, address - first - count + 1, 0)
-        if found is None or distance < found[0]:
-            found = distance, name, (address - first) // width, count // width
-    return None if found is None else found[1:]
 
 
 def _text(file: str, number: int) -> str:
     try:
-        lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
+        text = Path(file).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    return lines[number - 1].strip() if 0 < number <= len(lines) else ""
+    return line_of(text.splitlines(), number)

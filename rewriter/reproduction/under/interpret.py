@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,9 +12,17 @@ from rewriter.core import json_text
 from rewriter.core.text import of_elements
 from rewriter.core.types import Json
 from rewriter.reproduction.under.host import triton_kernel
-from rewriter.reproduction.under.process import execute, last_line
-from rewriter.reproduction.under.refusal import no_tool, not_for
-from rewriter.reproduction.under.types import Finding, Tool, UnderResult
+from rewriter.reproduction.under.tool import (
+    Finding,
+    Tool,
+    UnderResult,
+    again,
+    execute,
+    last_line,
+    line_of,
+    no_tool,
+    not_for,
+)
 
 _KERNEL, _RESULT = "kernel.py", "result.json"
 _NOTE = (
@@ -63,18 +70,17 @@ def run_triton(
     host = str(triton_kernel.__file__)
     command = [*prefix, host, str(directory / "repro.py"), str(folder), mode]
     ran = execute(tool, command, directory, timeout, environment)
-    words = " ".join(f"{name}={value}" for name, value in environment.items())
-    again = f"{words} {shlex.join(command)}".strip()
+    typed = again(environment, command)
     output = ran.stdout + ran.stderr
     if not (folder / _RESULT).is_file():
         if tool == "triton-sanitizer" and "out-of-bound" in output.lower():
-            return UnderResult(tool, (Finding("out of bounds", _sentence(output)),), again, output)
-        raise no_tool(tool, f"the kernel does not run so: {last_line(ran.stderr)}", f"Try: {again}")
+            return UnderResult(tool, (Finding("out of bounds", _sentence(output)),), typed, output)
+        raise no_tool(tool, f"the kernel does not run so: {last_line(ran.stderr)}", f"Try: {typed}")
     document = json_text.parse_object((folder / _RESULT).read_bytes())
     if not document["kernels"]:
         raise not_for(tool, "it runs kernels of Triton, and this launch has none")
     text = (folder / _KERNEL).read_text(encoding="utf-8").splitlines()
-    return UnderResult(tool, tuple(_findings(tool, document, text, arguments)), again, output, note)
+    return UnderResult(tool, tuple(_findings(tool, document, text, arguments)), typed, output, note)
 
 
 def _sentence(output: str) -> str:
@@ -93,7 +99,7 @@ def _findings(
             one["message"],
             f"{tool}/{_KERNEL}",
             line,
-            text[line - 1].strip() if 0 < line <= len(text) else "",
+            line_of(text, line),
             one["parameter"],
             arguments.get(variable, ""),
             one["element"],

@@ -35,6 +35,11 @@ class Reproduction:
         """The dump's names of tensors, by their variables in the script."""
         return {variable: name for name, variable in self.cut.variables.items()}
 
+    def rewritten(self, recorded: Recorded, cut: Cut, notes: Sequence[str]) -> Reproduction:
+        """Write another launch into the directory, which loads the same."""
+        loads, libraries = self.imports, self.libraries
+        return write(recorded, cut, self.directory, imports=loads, libraries=libraries, notes=notes)
+
 
 def reproduce(
     dump: str | Path,

@@ -26,7 +26,7 @@ from rewriter.reproduction.minimise.findings import (
 )
 from rewriter.reproduction.minimise.shrink import Shrinker, Values, is_dense
 from rewriter.reproduction.minimise.trial import TrialProcess
-from rewriter.reproduction.reproduce import Reproduction, write
+from rewriter.reproduction.reproduce import Reproduction
 from rewriter.reproduction.types import Recorded, Tensor
 
 if TYPE_CHECKING:
@@ -94,10 +94,7 @@ def minimise(made: Reproduction, *, seconds: float, watched: bool = False) -> Mi
         smaller = _written(stack, made, shrinker, scratch, finding, changes)
         confirmed = bool(changes) and bool(_again(stack, smaller, scratch, question, watched))
         if not confirmed:
-            smaller = write(
-                made.recorded, made.cut, made.directory, imports=made.imports,
-                libraries=made.libraries, notes=(before,),
-            )  # fmt: skip
+            smaller = made.rewritten(made.recorded, made.cut, (before,))
         return Minimised(
             question.kind,
             finding if confirmed else before,
@@ -113,7 +110,9 @@ def minimise(made: Reproduction, *, seconds: float, watched: bool = False) -> Mi
 def _process(stack: ExitStack, made: Reproduction, folder: Path, watched: bool) -> TrialProcess:
     folder.mkdir()
     script = Path(made.directory).absolute() / "repro.py"
-    return stack.enter_context(TrialProcess(script, folder, "capture" if watched else "run"))
+    return stack.enter_context(
+        TrialProcess(script, folder, "handed-trials" if watched else "trials")
+    )
 
 
 def _question(
@@ -244,10 +243,7 @@ def _written(
     sizes = {**made.cut.sizes, **{name: str(size) for name, size in shrinker.sizes.items()}}
     rows = [f"| `{x.name}` | {x.before} | {x.after} |" for x in changes]
     table = ("", "Made smaller:", "", "| | before | after |", "|---|---|---|", *rows)
-    return write(
-        smaller, replace(made.cut, sizes=sizes), made.directory, imports=made.imports,
-        libraries=made.libraries, notes=(finding, *table),
-    )  # fmt: skip
+    return made.rewritten(smaller, replace(made.cut, sizes=sizes), (finding, *table))
 
 
 def _again(

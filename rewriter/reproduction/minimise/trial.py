@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rewriter.core import json_text
 from rewriter.core.types import Json
-from rewriter.reproduction.under.host import trials
+from rewriter.reproduction.under.host import launches
 
 if TYPE_CHECKING:
     import torch
@@ -34,8 +34,10 @@ class Ran:
 class TrialProcess:
     """Runs the launch of a script; started again where it died."""
 
-    def __init__(self, script: Path, folder: Path, mode: Literal["run", "capture"]) -> None:
-        self._command = [sys.executable, str(trials.__file__), str(script), str(folder), mode]
+    def __init__(
+        self, script: Path, folder: Path, mode: Literal["trials", "handed-trials"]
+    ) -> None:
+        self._command = [sys.executable, str(launches.__file__), mode, str(script), str(folder)]
         self._folder = folder
         self._mode = mode
         self._process: subprocess.Popen[str] | None = None
@@ -74,7 +76,7 @@ class TrialProcess:
             return self._died()
         if not answer["ok"]:
             return Ran({}, error=answer["error"])
-        if self._mode == "capture":
+        if self._mode == "handed-trials":
             return Ran({})
         return Ran(torch.load(self._folder / "results.pt", weights_only=True))
 

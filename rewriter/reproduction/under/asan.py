@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rewriter.core import json_text
 from rewriter.core.types import Json
-from rewriter.reproduction.under.host import cpu_kernel
+from rewriter.reproduction.under.host import launches
 from rewriter.reproduction.under.tool import (
     Finding,
     Memory,
@@ -169,7 +169,8 @@ def watch(
 
 
 def _captured(directory: Path, folder: Path, timeout: float) -> Json:
-    command = [sys.executable, str(cpu_kernel.__file__), str(directory / "repro.py"), str(folder)]
+    words = ["handed", str(directory / "repro.py"), str(folder)]
+    command = [sys.executable, str(launches.__file__), *words]
     ran = execute("asan", command, directory, timeout)
     if ran.returncode:
         raise not_for("asan", f"its script does not run here: {last_line(ran.stderr)}")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
 
-from rewriter.reproduction.under.host import addresses
+from rewriter.reproduction.under.host import launches
 from rewriter.reproduction.under.interpret import require_triton, run_triton
 from rewriter.reproduction.under.tool import (
     Finding,
@@ -93,8 +93,9 @@ def _compute_sanitizer(
         )
     _require_device("compute-sanitizer")
     options = ["--tool", "memcheck", "--error-exitcode", "9", "--print-limit", "20"]
-    script = [sys.executable, str(addresses.__file__), str(directory / "repro.py")]
-    command = [found, *options, *script]
+    script = str(directory / "repro.py")
+    host = [sys.executable, str(launches.__file__), "addresses", script, str(directory)]
+    command = [found, *options, *host]
     ran = execute("compute-sanitizer", command, directory, timeout, _WITHOUT_CACHE)
     output = ran.stdout + ran.stderr
     findings = tuple(_findings(output, arguments))

@@ -1,13 +1,19 @@
-"""Runs in a process of its own, with torch alone: what a C++ kernel of a script is handed.
+"""Runs in a process of its own, with torch alone: the launch of a `repro.py`.
 
-`python cpu_kernel.py SCRIPT FOLDER` executes a `repro.py` without compiling its kernel, writes the
-memory that the launch hands over into FOLDER, and says in `launch.json` what goes where, and how
-torch compiles such kernels here.
+`python launches.py MODE SCRIPT FOLDER` executes the script.
+
+- `addresses` launches once, and prints `argument NAME ADDRESS BYTES ITEM`
+- `handed` compiles no C++ kernel, but writes the memory that the launch hands over into FOLDER, and
+  says in `launch.json` what goes where, and how torch compiles such kernels here
+- `trials` leaves the arguments in `base.pt`, and answers each line of JSON on its input by one on
+  its output: it launches on other values, and leaves what was written in `results.pt`
+- `handed-trials` does so, and leaves what a C++ kernel is handed
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +22,47 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+
+def main(mode: str, script: Path, folder: Path) -> None:
+    calls = captured(folder) if mode.startswith("handed") else None
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    if mode.endswith("trials"):
+        os.dup2(2, 1)  # what the script prints is no answer
+    names: dict[str, Any] = {"__name__": "repro", "__file__": str(script)}
+    exec(compile(script.read_text(encoding="utf-8"), str(script), "exec"), names)
+    tensors = names["arguments"]()
+    if mode.endswith("trials"):
+        torch.save(tensors, folder / "base.pt")
+        print(json.dumps({"ready": True}), file=answers)
+        for line in sys.stdin:
+            print(json.dumps(_answer(names, json.loads(line), folder, calls)), file=answers)
+        return
+    for name, tensor in tensors.items() if mode == "addresses" else ():
+        size = tensor.untyped_storage().nbytes()
+        print(f"argument {name} {tensor.data_ptr():#x} {size} {tensor.element_size()}", flush=True)
+    names["launch"](**tensors)
+    if calls is None:
+        names["wait"]()
+    else:
+        leave(calls, tensors)
+
+
+def _answer(
+    names: Mapping[str, Any], wanted: dict[str, Any], folder: Path, calls: Calls | None
+) -> dict[str, Any]:
+    """Launch on the values of a file, and leave what it wrote, or what it was handed."""
+    tensors = torch.load(wanted["given"], weights_only=True)
+    try:
+        results = names["launch"](**tensors, **wanted["sizes"])
+        if calls is None:
+            kept = {name: value.detach().cpu().clone() for name, value in results.items()}
+            torch.save(kept, folder / "results.pt")
+        else:
+            leave(calls, tensors)
+    except Exception as error:
+        return {"ok": False, "error": f"{type(error).__name__}: {error}"[:500]}
+    return {"ok": True}
 
 
 @dataclass
@@ -53,15 +100,6 @@ def leave(calls: Calls, tensors: Mapping[str, torch.Tensor]) -> None:
     document = {"calls": calls.made, "memory": list(calls.memory.values()), "build": _build()}
     (calls.folder / "launch.json").write_text(json.dumps(document), encoding="utf-8")
     calls.made, calls.memory = [], {}
-
-
-def main(script: Path, folder: Path) -> None:
-    calls = captured(folder)
-    names: dict[str, Any] = {"__name__": "repro", "__file__": str(script)}
-    exec(compile(script.read_text(encoding="utf-8"), str(script), "exec"), names)
-    tensors = names["arguments"]()
-    names["launch"](**tensors)
-    leave(calls, tensors)
 
 
 def _handed(value: Any, memory: dict[int, dict[str, Any]], folder: Path) -> dict[str, Any]:
@@ -102,4 +140,4 @@ def _build() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))

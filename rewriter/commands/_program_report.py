@@ -20,7 +20,7 @@ from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict import CrashVerdict, NonFiniteVerdict, Verdict
 from rewriter.diagnosis.verdict_text import OPTIONS, WRAPPER, next_command
 from rewriter.dump import recorded, timing
-from rewriter.dump.reading import read_stopped
+from rewriter.dump.reading import was_stopped
 from rewriter.dump.rows import TensorRow
 from rewriter.dump.summary import Anomaly
 from rewriter.dump.timing import Timed
@@ -74,7 +74,7 @@ def analyse(request: Request, run: HookedRun) -> ProgramRun:
     try:
         write_conclusion(run.dump, Conclusion(run.ended, request.blocking, template(request)))
         verdicts: tuple[Verdict, ...] = ()
-        if run.ended.code != 0 and read_stopped(run.dump) is None:
+        if run.ended.code != 0 and not was_stopped(run.dump):
             verdicts = examine(run.dump, run.ended, blocking=request.blocking)
         found = nonfinite.search(run.dump, values=True)
         times = timing.table(run.dump) if "time" in request.selection.probes else ()
@@ -116,7 +116,7 @@ def show(probed: ProgramRun, *, absorbed: bool = True) -> None:
     if run.interrupted:
         message("interrupted")
     elif run.ended.code != 0 and not any(isinstance(x, CrashVerdict) for x in probed.verdicts):
-        by_probe = run.dump is not None and read_stopped(run.dump) is not None
+        by_probe = run.dump is not None and was_stopped(run.dump)
         why = ": --stop ended it at the first NaN" if by_probe else ""
         message(f"{shlex.join(request.program)}: {how_ended(run.ended)}{why}")
         if run.probed and not by_probe and not run.ended.raised:

@@ -14,10 +14,11 @@ from rewriter.core.text import counted
 from rewriter.diagnosis.evidence import finding_at, located
 from rewriter.diagnosis.findings import Certainty, Finding
 from rewriter.diagnosis.ruling import Examined
-from rewriter.diagnosis.value_pairs import ValueRecord, can_be_paired, pairs, same_bits
+from rewriter.diagnosis.value_pairs import ValueRecord, pairs, same_bits
 from rewriter.diagnosis.verdict_text import statistics
 from rewriter.dump import dataflow
 from rewriter.dump.reading import Dump, RunDump, RunStep
+from rewriter.execution.dumped_wrappers import is_whole
 
 _MOST_FINDINGS = 8  # of a call
 _NAMED = 6  # launches
@@ -57,7 +58,7 @@ def changed_values(dump: Dump) -> tuple[list[Changed], int]:
     """The values that changed, and how many were compared."""
     changed: list[Changed] = []
     compared = 0
-    for run in filter(can_be_paired, dump.runs):
+    for run in filter(is_whole, dump.runs):
         found: dict[str, Changed] = {}
         for before, after in pairs(run):
             same = same_bits(run, before.row, after.row)

@@ -32,16 +32,6 @@ class ValueRecord:
     root: str
 
 
-def can_be_paired(run: RunDump) -> bool:
-    """Whether all launches of its wrapper were recorded, and all calls in it are known."""
-    wrapper = wrapper_of(run)
-    return (
-        wrapper is not None
-        and not wrapper.unrecognised
-        and run.table.keys() >= {launch.index for launch in wrapper.launches}
-    )
-
-
 def pairs(run: RunDump) -> Iterator[tuple[ValueRecord, ValueRecord]]:
     """The pairs of a call, in the order of the second ones."""
     return _Tracker(run).pairs()

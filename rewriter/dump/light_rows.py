@@ -6,14 +6,15 @@ ranks of a dump, and full rows to examine what these show.
 
 from __future__ import annotations
 
-import math
+from typing import Literal
 
 import msgspec
 
 from rewriter.core.errors import RewriterError
 from rewriter.dump.reading import RunDump
+from rewriter.dump.rows import magnitude
 
-Number = float | int | str | None
+Number = float | int | Literal["inf", "-inf", "nan"] | None
 
 
 class LightTime(msgspec.Struct, gc=False):
@@ -50,8 +51,7 @@ class LightRow(msgspec.Struct, gc=False):
     @property
     def magnitude(self) -> float | None:
         """The largest absolute value of the finite elements; `None` if not known."""
-        low, high = finite(self.min), finite(self.max)
-        return None if low is None or high is None else max(abs(low), abs(high))
+        return magnitude(self.min, self.max)
 
 
 _DECODER = msgspec.json.Decoder(LightRow)
@@ -66,14 +66,3 @@ def light_rows(run: RunDump) -> tuple[list[LightRow], bool] | None:
         return _DECODER.decode_lines(data[:end]), end < len(data)
     except (RewriterError, OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-
-
-def finite(value: Number) -> float | None:
-    """A statistic as a number; `None` if it is not finite."""
-    if value is None or isinstance(value, str):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None

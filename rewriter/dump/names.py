@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -133,16 +133,11 @@ def write(dump: Path, names: Mapping[str, Names]) -> None:
     from rewriter.dump.documents import NamesFile, WrapperNames
 
     content = NamesFile(
-        format="rewriter.names",
-        version=1,
         wrappers={
             sha256: WrapperNames(
                 source_nodes={str(index): nodes for index, nodes in one.nodes.items()},
-                inputs={name: (x.name, x.at, x.kind) for name, x in one.inputs.items()},
-                lines={
-                    str(index): tuple((x.file, x.line, x.function, x.code) for x in lines)
-                    for index, lines in one.lines.items()
-                },
+                inputs={name: astuple(x) for name, x in one.inputs.items()},
+                lines={str(index): tuple(map(astuple, x)) for index, x in one.lines.items()},
                 computes={str(index): nodes for index, nodes in one.computes.items()},
                 graph=one.graph,
                 direction=one.direction,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +86,7 @@ def write(dump: Path, processes: Mapping[int, ProcessNames]) -> None:
             str(pid): ProcessFacts(
                 name=names.name,
                 rank=names.rank,
-                pieces={
-                    sha256: tuple((x.name, x.sizes, x.layers, x.inputs) for x in pieces)
-                    for sha256, pieces in names.pieces.items()
-                },
+                pieces={sha256: tuple(map(astuple, x)) for sha256, x in names.pieces.items()},
             )
             for pid, names in processes.items()
         }

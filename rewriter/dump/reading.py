@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from msgspec import structs
 
-from rewriter.core import json_text, limits
+from rewriter.core import json_text
 from rewriter.core.errors import RewriterError
 from rewriter.dump import document_files, processes, recorded
 from rewriter.dump import names as dumped
@@ -32,7 +32,7 @@ from rewriter.dump.document_files import (
     names_dump,
     read_manifest,
 )
-from rewriter.dump.documents import LaunchRow, Manifest, RunFacts, StoppedFile
+from rewriter.dump.documents import LaunchRow, Manifest, RunFacts
 from rewriter.dump.names import Names
 from rewriter.dump.processes import PieceOfModel, ProcessNames
 from rewriter.dump.rows import (
@@ -46,7 +46,6 @@ from rewriter.dump.rows import (
     TensorRow,
     TimeRow,
     UnexpectedRow,
-    read,
     read_memory_row,
     read_row,
 )
@@ -332,21 +331,11 @@ class Dump:
         return f"{of_inputs} {recorded.notes(self.home)}".strip()
 
 
-def read_stopped(dump: Path) -> StoppedFile | None:
-    """The NaN at which the program of a dump was ended by `--stop`; `None` if it was not.
-
-    For a part of a dump, that of the whole.
-    """
-    for directory in (dump, *dump.absolute().parents[:2]):
-        if (directory / MANIFEST).is_file():
-            try:
-                content = json_text.parse_object(
-                    limits.read(directory / STOPPED, limits.JSON_BYTES)
-                )
-                return read(content, StoppedFile)
-            except (OSError, ValueError):
-                return None
-    return None
+def was_stopped(dump: Path) -> bool:
+    """Whether `--stop` ended the program of a dump, or of the dump that this is a part of."""
+    around = (dump, *dump.absolute().parents[:2])
+    whole = next((x for x in around if (x / MANIFEST).is_file()), None)
+    return whole is not None and (whole / STOPPED).is_file()
 
 
 def is_recorded(dump: Path) -> bool:

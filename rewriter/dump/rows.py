@@ -179,8 +179,7 @@ class TensorRow(ValueRow, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def magnitude(self) -> float | None:
         """The largest absolute value of the finite elements; `None` if not known."""
-        low, high = finite(self.min), finite(self.max)
-        return None if low is None or high is None else float(max(abs(low), abs(high)))
+        return magnitude(self.min, self.max)
 
 
 class ScalarRow(ValueRow, frozen=True, kw_only=True, omit_defaults=True):
@@ -357,6 +356,12 @@ def finite(value: Statistic | UnsetType) -> int | float | None:
     """As `number`, but `None` for a number that is not finite."""
     size = number(value)
     return None if size is None or not math.isfinite(size) else size
+
+
+def magnitude(least: Statistic | UnsetType, most: Statistic | UnsetType) -> float | None:
+    """The largest absolute value between two statistics; `None` if either is not finite."""
+    low, high = finite(least), finite(most)
+    return None if low is None or high is None else float(max(abs(low), abs(high)))
 
 
 def _explained(message: str, data: object) -> str:

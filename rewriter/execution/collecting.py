@@ -8,7 +8,7 @@ from pathlib import Path
 from rewriter.core import json_text
 from rewriter.core.errors import BAD_INPUT, DIFFERS, FAILED, INTERRUPTED, OK, RewriterError
 from rewriter.dump import graph_marks
-from rewriter.dump.reading import is_recorded, open_dump, read_stopped
+from rewriter.dump.reading import is_recorded, open_dump, was_stopped
 from rewriter.dump.rows import to_json
 from rewriter.dump.summary import summarise
 from rewriter.execution.host_process import HostRun
@@ -68,7 +68,7 @@ def collect(
             hint=_HINTS[problem],
             code=FAILED if problem == "missing-module" else BAD_INPUT,
         )
-    by_probe = dump is not None and read_stopped(dump) is not None
+    by_probe = dump is not None and was_stopped(dump)
     if ended.code is not None and ended.code > 0 and not report and not by_probe:
         raise RewriterError(
             "host-failed",

@@ -72,15 +72,19 @@ def plain_wrapper_of(run: RunDump) -> Wrapper:
     return wrapper
 
 
+def is_whole(run: RunDump) -> bool:
+    """Whether all launches of its wrapper were recorded, and all calls in it are known."""
+    wrapper = wrapper_of(run)
+    if wrapper is None or wrapper.unrecognised:
+        return False
+    return run.table.keys() >= {x.index for x in wrapper.launches}
+
+
 def are_writes_recorded(run: RunDump, buffers: Collection[str]) -> bool:
     """Whether everything that writes these buffers was recorded, as far as the wrapper tells."""
     wrapper = wrapper_of(run)
-    return (
-        wrapper is not None
-        and not wrapper.unrecognised
-        and run.table.keys() >= {x.index for x in wrapper.launches}
-        and not any(use.buffer in ("", *buffers) for use in wrapper.located.other_uses)
-    )
+    others = () if wrapper is None else wrapper.located.other_uses
+    return is_whole(run) and not any(use.buffer in ("", *buffers) for use in others)
 
 
 def selection_of(run: RunDump) -> Selection | None:

@@ -13,9 +13,10 @@ from rewriter.core.printed import printed
 from rewriter.core.text import counted, figure
 from rewriter.core.types import TrendStatistic
 from rewriter.diagnosis.history import ordinal
-from rewriter.dump.light_rows import LightRow, Number, finite, light_rows
+from rewriter.dump.light_rows import LightRow, Number, light_rows
 from rewriter.dump.names import listed
 from rewriter.dump.reading import RunDump
+from rewriter.dump.rows import finite
 
 DEFAULT: TrendStatistic = "std"
 SAMPLES = 256  # calls of a wrapper that are read

@@ -8,7 +8,7 @@ from dataclasses import replace
 from rewriter.diagnosis import nonfinite, triage
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.diagnosis.verdict_text import next_command
-from rewriter.dump.reading import Dump, RunDump, read_stopped
+from rewriter.dump.reading import Dump, RunDump, was_stopped
 from rewriter.execution.conclusion import Conclusion, read_conclusion, without_conclusion
 from rewriter.execution.dumped_wrappers import selection_of
 from rewriter.report.types import Finding, FollowedVerdict
@@ -18,7 +18,7 @@ _ENDS = ("unfinished", "fault")  # findings that tell of a crash
 
 def has_failed(dump: Dump, conclusion: Conclusion) -> bool:
     """Whether the program ended otherwise than with exit code 0, and not at a NaN (`--stop`)."""
-    return conclusion.ended.code != 0 and read_stopped(dump.path) is None
+    return conclusion.ended.code != 0 and not was_stopped(dump.path)
 
 
 def of_dump(

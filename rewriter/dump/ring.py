@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from rewriter.dump.document_files import MANIFEST
 from rewriter.runtime import flight
@@ -77,16 +78,20 @@ class RingContent:
         return replace(self, calls=is_open + self.calls[len(rest) :])
 
 
-@dataclass(frozen=True)
-class Header:
-    """The header of a ring. `head` and `tail` count the bytes that were written and overwritten;
-    `wall` and `clock` are one moment by the wall clock and by the monotonic clock."""
+class Header(NamedTuple):
+    """The header of a ring, in the order of `flight.HEADER`. `head` and `tail` count the bytes that
+    were written and overwritten; `wall` and `clock` are one moment by both clocks."""
 
+    magic: bytes
+    version: int
     capacity: int
     head: int
     tail: int
+    lock: int
     state: int
+    calls: int
     pid: int
+    start: int
     rank: int
     slots: int
     wall: int
@@ -97,14 +102,9 @@ class Header:
         """Parse a header; `None` if the bytes are not the start of a ring of this version."""
         if len(data) < HEADER.size:
             return None
-        (magic, version, capacity, head, tail, _, state, _, pid, _, rank, slots, wall, clock) = (
-            HEADER.unpack_from(data)
-        )
-        if magic != flight.MAGIC or version != flight.VERSION:
-            return None
-        if not 0 < capacity <= flight.MOST:
-            return None
-        return cls(capacity, head, tail, state, pid, rank, slots, wall, clock)
+        head = cls._make(HEADER.unpack_from(data))
+        is_known = (head.magic, head.version) == (flight.MAGIC, flight.VERSION)
+        return head if is_known and 0 < head.capacity <= flight.MOST else None
 
     @classmethod
     def read(cls, path: Path) -> Header | None:
@@ -156,8 +156,7 @@ def read_ring(path: Path) -> RingContent | None:
     )
 
 
-@dataclass(frozen=True)
-class _Record:
+class _Record(NamedTuple):
     kind: int
     call: int
     number: int
@@ -176,13 +175,11 @@ def _records(data: bytes, capacity: int, tail: int, head: int) -> Iterator[_Reco
         return first + data[DATA_AT : DATA_AT + size - len(first)]
 
     while 0 <= head - tail <= capacity and head - tail >= RECORD.size:
-        size, kind, padding, call, number, thread, time, table = RECORD.unpack(
-            at(tail, RECORD.size)
-        )
+        size, kind, padding, *about = RECORD.unpack(at(tail, RECORD.size))
         if size % 8 or not RECORD.size + padding <= size <= head - tail:
             return
         rows = at(tail + RECORD.size, size - RECORD.size - padding)
-        yield _Record(kind, call, number, thread, time, table, rows)
+        yield _Record._make((kind, *about, rows))
         tail += size
 
 
@@ -233,11 +230,10 @@ def copy_ring(ring: Path, into: Path) -> None:
         data = bytearray(file.read())
         file.seek(0)
         after = file.read(HEADER.size)
-    fields = list(HEADER.unpack_from(data))
+    head, later = (Header._make(HEADER.unpack_from(x)) for x in (data, after))
     # The tail from after the copy: records that were overwritten meanwhile are not valid. The copy
     # has no lock, and a state of its own.
-    fields[4], fields[5], fields[6] = HEADER.unpack(after)[4], 0, flight.COPIED
-    HEADER.pack_into(data, 0, *fields)
+    HEADER.pack_into(data, 0, *head._replace(tail=later.tail, lock=0, state=flight.COPIED))
     tables = Path(flight.FOLDER, flight.TABLES)
     if not (into / MANIFEST).exists():
         shutil.copy(root / MANIFEST, into / MANIFEST)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+_T = TypeVar("_T")
 
 # After so many edits the best path so far is taken: time stays linear in the length, and a list of
 # that many changes need not be the shortest one.
@@ -43,6 +45,25 @@ def align(a: Sequence[Keys], b: Sequence[Keys]) -> list[Pair]:
     levels = len(a[0]) if a else len(b[0]) if b else 0
     pairs = _align(a, b, (0, len(a)), (0, len(b)), 0, levels)
     return _with_moved(pairs, a, b, levels)
+
+
+def by_key(
+    key: Callable[[_T], Hashable], a: Iterable[_T], b: Iterable[_T], *, in_order: bool = False
+) -> list[tuple[_T, _T]]:
+    """The pairs with a key that no others have; with `in_order` also those that share a key. `None`
+    is no key."""
+    groups: tuple[dict[Hashable, list[_T]], ...] = ({}, {})
+    for side, group in zip((a, b), groups, strict=True):
+        for item in side:
+            if (value := key(item)) is not None:
+                group.setdefault(value, []).append(item)
+    both = ((ours, groups[1].get(value, [])) for value, ours in groups[0].items())
+    return [
+        pair
+        for ours, theirs in both
+        if in_order or len(ours) == len(theirs) == 1
+        for pair in zip(ours, theirs, strict=False)
+    ]
 
 
 def matches(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int]]:

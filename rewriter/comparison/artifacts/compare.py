@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Iterable
 from operator import attrgetter
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from rewriter.comparison.artifacts.types import (
     PackageDifference,
     WrapperDifference,
 )
+from rewriter.core.align import by_key
 from rewriter.core.errors import RewriterError
 from rewriter.instrumentation.rebuild import built
 from rewriter.locate.languages import language
@@ -125,7 +125,6 @@ _AOT_ID = re.compile(rb"^# AOT ID: \['(\w+)'\]", re.MULTILINE)
 _AOT_ID_IN_NAME = re.compile(r"__(\d+_(?:forward|backward|inference))_\d+\.\d+/")
 
 WrapperPair = tuple[Wrapper, Wrapper]
-_Key = Callable[[Wrapper], Hashable]
 
 
 def pair_wrappers(
@@ -142,7 +141,7 @@ def pair_wrappers(
     left, right = list(a.wrappers), list(b.wrappers)
     partners: dict[str, Wrapper] = {}
     for key in (attrgetter("name"), _name_without_run, _generated_text, _generated_id):
-        for wrapper, other in _by(key, left, right, in_order=key is _name_without_run):
+        for wrapper, other in by_key(key, left, right, in_order=key is _name_without_run):
             partners[wrapper.name] = other
             left.remove(wrapper)
             right.remove(other)
@@ -160,27 +159,6 @@ def pair_wrappers(
         (wrapper, partners[wrapper.name]) for wrapper in a.wrappers if wrapper.name in partners
     ]
     return pairs, tuple(wrapper.name for wrapper in left), tuple(one.name for one in right)
-
-
-def _by(
-    key: _Key, a: list[Wrapper], b: list[Wrapper], *, in_order: bool = False
-) -> list[WrapperPair]:
-    """The pairs with a key that no others have; with `in_order` also those that share a key."""
-    groups_a, groups_b = _grouped(key, a), _grouped(key, b)
-    return [
-        pair
-        for value, group in groups_a.items()
-        if in_order or len(group) == len(groups_b.get(value, ())) == 1
-        for pair in zip(group, groups_b.get(value, ()), strict=False)
-    ]
-
-
-def _grouped(key: _Key, wrappers: list[Wrapper]) -> dict[Hashable, list[Wrapper]]:
-    groups: dict[Hashable, list[Wrapper]] = defaultdict(list)
-    for wrapper in wrappers:
-        if (value := key(wrapper)) is not None:
-            groups[value].append(wrapper)
-    return groups
 
 
 def _name_without_run(wrapper: Wrapper) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 
 from rewriter.artifact.package import pack
@@ -11,6 +11,7 @@ from rewriter.artifact.package.container import Overlay, Zip
 from rewriter.artifact.package.model import Model, Package
 from rewriter.comparison.artifacts.types import MemberChange, PackageDifference, ValueChange
 from rewriter.core import edit
+from rewriter.core.align import by_key
 from rewriter.core.errors import RewriterError
 
 _PIECE = 1 << 20
@@ -110,33 +111,27 @@ def _members(a: dict[str, str], b: dict[str, str]) -> Iterator[MemberChange]:
     for name in a:
         if name in b and a[name] != b[name]:
             yield MemberChange(name, name, a[name], b[name])
-    left_a = {name: None for name in a if name not in b}
-    left_b = {name: None for name in b if name not in a}
-    for by_contents in (True, False):
-        grouped_a = _grouped(left_a, a if by_contents else {})
-        grouped_b = _grouped(left_b, b if by_contents else {})
-        for key, names in grouped_a.items():
-            others = grouped_b.get(key, [])
-            if len(names) == len(others) == 1:
-                yield MemberChange(names[0], others[0], a[names[0]], b[others[0]])
-                del left_a[names[0]], left_b[others[0]]
-    for name in left_a:
-        yield MemberChange(name, None, a[name], None)
-    for name in left_b:
-        yield MemberChange(None, name, None, b[name])
+    left_a = [item for item in a.items() if item[0] not in b]
+    left_b = [item for item in b.items() if item[0] not in a]
+    for key in (_kind_and_contents, _kind):
+        for one, other in by_key(key, left_a, left_b):
+            yield MemberChange(one[0], other[0], one[1], other[1])
+            left_a.remove(one)
+            left_b.remove(other)
+    for name, digest in left_a:
+        yield MemberChange(name, None, digest, None)
+    for name, digest in left_b:
+        yield MemberChange(None, name, None, digest)
 
 
-def _grouped(
-    names: Iterable[str], hashes: Mapping[str, str]
-) -> dict[tuple[tuple[str, str], str], list[str]]:
-    """Members by directory and the end of the name, such as `.wrapper.so`, and by their contents if
-    hashes are given."""
-    groups: dict[tuple[tuple[str, str], str], list[str]] = {}
-    for name in names:
-        folder, _, file = name.rpartition("/")
-        kind = folder, "".join(file.partition(".")[1:]) or file
-        groups.setdefault((kind, hashes.get(name, "")), []).append(name)
-    return groups
+def _kind(member: tuple[str, str]) -> Hashable:
+    """The directory of a member, and the end of its name, such as `.wrapper.so`."""
+    folder, _, file = member[0].rpartition("/")
+    return folder, "".join(file.partition(".")[1:]) or file
+
+
+def _kind_and_contents(member: tuple[str, str]) -> Hashable:
+    return _kind(member), member[1]
 
 
 def _original_library(package: Package, model: Model) -> str | None:

@@ -8,13 +8,14 @@ same pickle.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -61,30 +62,34 @@ def compare_many(pairs: Iterable[Pair]) -> Iterator[Metrics]:
 
 
 def _compare(a: Path, b: Path, tolerance: Tolerance) -> Metrics:
-    saved_a, saved_b = _open(a), _open(b)
-    layout, other = saved_a.layout, saved_b.layout
-    if saved_a.numel != saved_b.numel:
-        raise corrupt(a, f"it is of shape {layout.shape}, {b} of {other.shape}")
+    one, other = _open(a), _open(b)
+    if one.numel != other.numel:
+        raise corrupt(a, f"it is of shape {one.shape}, {b} of {other.shape}")
     # The order of the dimensions in memory, if both have the same and their elements fill it.
-    order = layout.order
-    if order is None or layout.shape != other.shape or order != other.order:
+    order = one.order
+    if order is None or one.shape != other.shape or order != other.order:
         x, y = _load(a), _load(b)
         if x.shape != y.shape:
             x, y = x.reshape(-1), y.reshape(-1)
         return metrics.compare(x, y, tolerance)
-    with _reader(saved_a) as read_a, _reader(saved_b) as read_b:
-        totals = metrics.measure(read_a, read_b, saved_a.numel, tolerance)
-    return totals.metrics(layout.shape, order)
+    with _reader(one) as read_a, _reader(other) as read_b:
+        totals = metrics.measure(read_a, read_b, one.numel, tolerance)
+    return totals.metrics(one.shape, order)
 
 
 @dataclass(frozen=True)
-class _Layout:
-    """The layout of a tensor by its pickle; `offset` is where it begins in the storage."""
+class _Saved:
+    """A tensor in a file; its first element is at byte `start`."""
 
+    path: Path
     dtype: torch.dtype
     shape: tuple[int, ...]
     stride: tuple[int, ...]
-    offset: int
+    start: int
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
 
     @property
     def order(self) -> tuple[int, ...] | None:
@@ -93,20 +98,8 @@ class _Layout:
         return memory_order(self.shape, self.stride) if is_filled else None
 
 
-@dataclass(frozen=True)
-class _Saved:
-    """A tensor in a file; its first element is at byte `start`."""
-
-    path: Path
-    layout: _Layout
-    start: int
-
-    @property
-    def numel(self) -> int:
-        return torch.Size(self.layout.shape).numel()
-
-
-_layouts: dict[bytes, _Layout] = {}
+# By their pickles; `start` is where they begin in their storage.
+_layouts: dict[bytes, _Saved] = {}
 _MOST_LAYOUTS = 4096
 
 
@@ -126,10 +119,10 @@ def _open(path: Path) -> _Saved:
             _layouts.clear()
         tensor = _load(path)
         check(tensor.dtype)
-        offset = int(tensor.storage_offset())
-        layout = _Layout(tensor.dtype, tuple(tensor.shape), tensor.stride(), offset)
+        inside = int(tensor.storage_offset()) * tensor.itemsize
+        layout = _Saved(path, tensor.dtype, tuple(tensor.shape), tensor.stride(), inside)
         _layouts[pickled] = layout
-    return _Saved(path, layout, start + layout.offset * layout.dtype.itemsize)
+    return replace(layout, path=path, start=start + layout.start)
 
 
 def _load(path: Path) -> torch.Tensor:
@@ -142,7 +135,7 @@ def _load(path: Path) -> torch.Tensor:
 @contextmanager
 def _reader(saved: _Saved) -> Iterator[Reader]:
     """Yield a function that reads into one buffer: its result is valid until the next call."""
-    dtype = saved.layout.dtype
+    dtype = saved.dtype
     buffer = bytearray(min(saved.numel, BLOCK) * dtype.itemsize)
     whole = torch.frombuffer(buffer, dtype=torch.uint8).view(dtype)
     with saved.path.open("rb", buffering=0) as file:

@@ -44,31 +44,33 @@ def test_line_ends_are_said_once(
     assert (wrapper.launches, wrapper.kernels, wrapper.lines, wrapper.names) == ((), (), (), ())
 
 
-def test_a_kernel_that_differs_is_coloured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda data: data.replace(b"tmp0 = ", b"tmp0  = "), "\x1b[36m  ~ source of "),
+        (
+            lambda data: b"\n\n" + data,
+            "different: 0 of 5 launches, 2 other lines\n  other lines: -0 +2\n    2 blank lines\n",
+        ),
+        (
+            lambda data: "# red \x1b[31m, turned \u202e\n".encode() + data,
+            "    + 1: # red \\x1b[31m, turned \\u202e\n",
+        ),
+    ],
+    ids=["a kernel is coloured", "blank lines are named", "control characters are escaped"],
+)
+def test_what_is_said_of_lines(
+    change: Callable[[bytes], bytes],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = tmp_path / "output_code.py"
-    path.write_bytes(get(MLP).data.replace(b"tmp0 = ", b"tmp0  = "))
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    assert main(["diff", str(get(MLP).path), str(path)]) == DIFFERS
-    assert "\x1b[36m  ~ source of " in capsys.readouterr().out
-
-
-def test_blank_lines_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "output_code.py"
-    path.write_bytes(b"\n\n" + get(MLP).data)
-    assert main(["diff", str(get(MLP).path), str(path)]) == DIFFERS
-    assert capsys.readouterr().out.splitlines() == [
-        "different: 0 of 5 launches, 2 other lines",
-        "  other lines: -0 +2",
-        "    2 blank lines",
-    ]
-
-
-def test_control_characters_are_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "output_code.py"
-    path.write_bytes("# red \x1b[31m, turned \u202e\n".encode() + get(MLP).data)
+    path.write_bytes(change(get(MLP).data))
+    if "\x1b" in said:
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        monkeypatch.setenv("FORCE_COLOR", "1")
     assert main(["diff", str(get(MLP).path), str(path)]) == DIFFERS
     out = capsys.readouterr().out
-    assert "    + 1: # red \\x1b[31m, turned \\u202e\n" in out
+    assert out == said if said.startswith("different") else said in out

@@ -4,29 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from dumps import value
 from rewriter.comparison.dumps.pairing import with_views
-from rewriter.dump.rows import TensorRow
+from rewriter.dump.rows import TensorRow, read
 
 TRANSPOSED = "reinterpret_tensor(, (4, 4), (1, 4), 0)"
 
 
 def row(name: str, stride: tuple[int, ...] = (4, 1)) -> TensorRow:
-    return TensorRow(
-        phase="before",
-        kernel="mm",
-        arg=name,
-        role="in",
-        dtype="float32",
-        shape=(4, 4),
-        stride=stride,
-        numel=16,
-        min=0.0,
-        max=1.0,
-        mean=0.5,
-        std=0.1,
-        fingerprint="ab",
-        file="x.pt",
-    )
+    facts = {"phase": "before", "fingerprint": "ab", "file": "x.pt"}
+    return read(value(name, mean=0.5, shape=[4, 4], stride=stride, numel=16, **facts), TensorRow)
 
 
 @pytest.mark.parametrize(

@@ -7,31 +7,32 @@ import pytest
 from rewriter.reproduction.anonymous import Anonymous
 
 CLEAN = Anonymous.of(["jane", "ab", "root", "gpu-box-7"])
-KEPT = {
-    "a division": "x = a/b/c",
-    "an address": "see https://example.org/jane-and-more/x/y",
-    "headers of the system": '#include "/usr/include/x/y.h"',
-    "headers of torch": "#include <ATen/native/cpu/Loops.h>",
-    "a tag": "</td></tr>",
-    "escapes": r"'\\n\\tjanes'",
-    "part of a word": "janet and trojane",
-    "short and common names": "ab root abc",
-    "one name after a slash": "/tmp",
-}
 
 
-@pytest.mark.parametrize("text", [KEPT[x] for x in KEPT if x != "an address"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("x = a/b/c", id="a division"),
+        pytest.param('#include "/usr/include/x/y.h"', id="headers of the system"),
+        pytest.param("#include <ATen/native/cpu/Loops.h>", id="headers of torch"),
+        pytest.param("</td></tr>", id="a tag"),
+        pytest.param(r"'\\n\\tjanes'", id="escapes"),
+        pytest.param("janet and trojane", id="part of a word"),
+        pytest.param("ab root abc", id="short and common names"),
+        pytest.param("/tmp", id="one name after a slash"),
+    ],
+)
 def test_what_stays(text: str) -> None:
     assert CLEAN(text) == text
-
-
-def test_addresses_stay_but_for_names() -> None:
-    assert CLEAN(KEPT["an address"]) == "see https://example.org/user-and-more/x/y"
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        (
+            "see https://example.org/jane-and-more/x/y",
+            "see https://example.org/user-and-more/x/y",
+        ),
         ("File: /data/jane/src/model.py:3 in forward", "File: model.py:3 in forward"),
         ("'/scratch/jane/.venv/lib/python3.11/site-packages/torch/nn/x.py'", "'torch/nn/x.py'"),
         ('#include "/tmp/torchinductor_jane/ab/cab.h"', '#include "cab.h"'),

@@ -83,47 +83,43 @@ def parameters() -> list[asan._Parameter]:
     ]
 
 
-def test_an_overflow_is_the_argument_and_the_line() -> None:
-    (found,) = asan._findings(OVERFLOW, parameters(), SOURCE.splitlines())
-    assert (found.kind, found.line, found.text) == ("heap-buffer-overflow", 4, "use(in_ptr0[9]);")
-    assert found.headline == (
-        "heap-buffer-overflow: reads 4 bytes at in_ptr0[8], which is arg0_1 (8 elements)"
-    )
+FOREIGN = OWN.replace("kernel.cpp:4", "main.cpp:9").replace("0x60c", "0x602")
+THINGS = OWN_SOURCE.replace("make_unique<float []>", "make_unique<Thing []>")
 
 
-def test_an_array_of_the_kernels_own_is_no_argument_and_is_followed_to_its_last_element() -> None:
+@pytest.mark.parametrize(
+    ("output", "source", "line", "headline"),
+    [
+        (OVERFLOW, SOURCE, 4,
+         "heap-buffer-overflow: reads 4 bytes at in_ptr0[8], which is arg0_1 (8 elements)"),
+        (OWN, OWN_SOURCE, 6,
+         "heap-buffer-overflow: writes element 32 of its own array of 32, buf_local"),
+        (ON_THE_STACK, OWN_SOURCE, 6,
+         "stack-buffer-overflow: reads element 32 of its own array of 32, tmp_buf"),
+        # Memory that the kernel did not allocate is an argument.
+        (FOREIGN, OWN_SOURCE, 6, "heap-buffer-overflow: writes 64 bytes at in_ptr0["),
+        (OWN, THINGS, 6,
+         "heap-buffer-overflow: writes 64 bytes outside of its own array buf_local"),
+        (UNDEFINED, SOURCE, 4, "undefined behaviour: division by zero"),
+    ],
+    ids=["argument", "own", "on the stack", "not its own", "unknown elements", "undefined"],
+)  # fmt: skip
+def test_what_the_sanitizers_report_is_the_memory_and_the_line(
+    output: str, source: str, line: int, headline: str
+) -> None:
+    (found,) = asan._findings(output, parameters(), source.splitlines())
+    assert (found.line, found.text) == (line, source.splitlines()[line - 1].strip())
+    assert found.headline.startswith(headline)
+    assert found.is_own == (not found.argument and "array" in headline)
+
+
+def test_an_array_of_the_kernels_own_is_followed_to_its_last_element() -> None:
     (found,) = asan._findings(OWN, parameters(), OWN_SOURCE.splitlines())
-    assert (found.is_own, found.argument, found.line) == (True, "", 6)
-    assert found.of_own_array == "writes element 32 of its own array of 32, buf_local"
     further = asan._as_far_as(found, EVERY)
     assert further.headline == (
         "heap-buffer-overflow: writes elements 32 to 63 of its own array of 32, buf_local"
     )
     assert asan._as_far_as(found, "") == found
-
-
-def test_an_array_on_the_stack_has_its_name() -> None:
-    (found,) = asan._findings(ON_THE_STACK, parameters(), OWN_SOURCE.splitlines())
-    assert found.headline == (
-        "stack-buffer-overflow: reads element 32 of its own array of 32, tmp_buf"
-    )
-
-
-def test_memory_that_the_kernel_did_not_allocate_is_an_argument() -> None:
-    output = OWN.replace("kernel.cpp:4", "main.cpp:9").replace("0x60c", "0x602")
-    (found,) = asan._findings(output, parameters(), OWN_SOURCE.splitlines())
-    assert (found.is_own, found.parameter) == (False, "in_ptr0")
-
-
-def test_an_array_of_unknown_elements_is_named_all_the_same() -> None:
-    source = OWN_SOURCE.replace("make_unique<float []>", "make_unique<Thing []>")
-    (found,) = asan._findings(OWN, parameters(), source.splitlines())
-    assert found.of_own_array == "writes 64 bytes outside of its own array buf_local"
-
-
-def test_undefined_behaviour_is_reported_once() -> None:
-    (found,) = asan._findings(UNDEFINED, parameters(), SOURCE.splitlines())
-    assert (found.message, found.line) == ("division by zero", 4)
 
 
 def test_a_clean_run_is_no_finding() -> None:

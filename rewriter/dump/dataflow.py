@@ -157,11 +157,7 @@ def reads(rows: Sequence[EventRow]) -> list[ValueRow]:
 def given(rows: Sequence[EventRow]) -> list[TensorRow]:
     """The rows of a launch's input tensors, including those whose value is then unknown: tensors
     that it updates, if nothing was recorded before it."""
-    return _given(rows, reads(rows))
-
-
-def _given(rows: Sequence[EventRow], read: Sequence[ValueRow]) -> list[TensorRow]:
-    known = tensors(read)
+    known = tensors(reads(rows))
     names = {row.arg for row in known}
     return known + [
         row for row in tensors(_after(rows)) if row.role == "inout" and row.arg not in names
@@ -246,12 +242,12 @@ class Flow:
     def rows(self, node: FlowNode) -> list[EventRow]:
         """The rows of a step, as if its inputs had been recorded before it."""
         rows = self._run.rows(node.step)
-        given = (
+        carried = (
             self._as_read(node, name, role, origins)
             for name, role in node.unread
             if (origins := node.given.get(name))
         )
-        return [*chain.from_iterable(given), *rows]
+        return [*chain.from_iterable(carried), *rows]
 
     def origin(self, source: ValueOrigin) -> TensorRow | None:
         """The row of a value as its producer left it."""
@@ -331,12 +327,11 @@ class _Tracer:
         facts = run.launch_row(step.launch)
         place = recorded(run, step)
         memory = facts.buffers
-        read = reads(rows)
-        got, written = _given(rows, read), tensors(results(rows))
+        got, written = given(rows), tensors(results(rows))
         # In a launch that repeats, a name from the previous iteration says nothing.
         again = facts.repeats
         sources = {row.arg: self._sources(place.scope, memory, row, again) for row in got}
-        unread = _unread(facts, read)
+        unread = _unread(facts, reads(rows))
         after = {row.arg: row for row in written}
         for name, role in unread:
             if name not in sources or role == "inout":

@@ -95,8 +95,7 @@ def without_false_pairs(
     read_as: dict[ValueOrigin, set[State]] = {}
     for launch in launches:
         for tensor in launch.reads:
-            assert launch.a is not None
-            for source in nodes[launch.a.step].given.get(tensor.a.arg, ()):
+            for source in nodes[launch.both[0].step].given.get(tensor.a.arg, ()):
                 read_as.setdefault(source, set()).add(tensor.state)
     for launch, pair in zip(launches, pairs, strict=True):
         a, b = launch.a, launch.b
@@ -122,8 +121,8 @@ def judge(
     run_b = ComparedRun(b, frozenset(back))
     for launch in launches:
         for tensor in launch.results:
-            for run, place, row in ((run_a, launch.a, tensor.a), (run_b, launch.b, tensor.b)):
-                assert place is not None
+            rows = tensor.a, tensor.b
+            for run, place, row in zip((run_a, run_b), launch.both, rows, strict=True):
                 made = run.nodes[place.step].result(row.arg)
                 if made is not None and tensor.state != "unknown":
                     run.states[made] = tensor.state
@@ -190,11 +189,10 @@ def _as_read(
     seen: set[tuple[str, ValueOrigin, str]] = set()
     for launch in launches:
         for tensor in launch.reads:
-            assert launch.a is not None
-            assert launch.b is not None
+            in_a, in_b = launch.both
             name, other = tensor.a.arg, tensor.b.arg
-            ours = a[launch.a.step].given.get(name, ())
-            theirs = b[launch.b.step].given.get(other, ())
+            ours = a[in_a.step].given.get(name, ())
+            theirs = b[in_b.step].given.get(other, ())
             if len(ours) != 1 or len(theirs) != 1 or tensor.state == "unknown":
                 continue
             one, two = ("a", ours[0], name), ("b", theirs[0], other)
@@ -202,7 +200,7 @@ def _as_read(
             y = None if theirs[0] in known_b or two in seen else theirs[0]
             seen |= {one, two}
             if x or y:
-                yield x, y, tensor.state, launch.a
+                yield x, y, tensor.state, in_a
 
 
 def _judge(
@@ -212,14 +210,12 @@ def _judge(
 
     `back` maps a step of B to the step of A.
     """
-    assert launch.a is not None
-    assert launch.b is not None
     if launch.state not in DIFFERS and launch.inputs not in DIFFERS:
         return launch
-    if launch.a.is_inputs:
+    ours, theirs = launch.both
+    if ours.is_inputs:
         return replace(launch, blame="culprit", reasons=("the inputs of the call differ",))
-    in_a = a.causes(launch.a.step)
-    in_b = b.causes(launch.b.step)
+    in_a, in_b = a.causes(ours.step), b.causes(theirs.step)
     causes = sorted(in_a | {back[step] for step in in_b if step in back})
     producers = tuple(a.nodes[step].place for step in causes)
     unmatched = [b.nodes[step].place for step in sorted(in_b) if step not in back]
@@ -227,7 +223,7 @@ def _judge(
         names = some(list(map(str, unmatched)), _NAMED)
         reason = f"in B, {names} wrote what it reads; A has no such launch"
         return replace(launch, blame="downstream", reasons=(*launch.reasons, reason))
-    if launch.a.kernel == OUTPUTS and not producers:
+    if ours.kernel == OUTPUTS and not producers:
         reasons = (*_returned(launch, a, b), *launch.reasons)
         return replace(launch, blame="culprit", reasons=reasons)
     if launch.state not in DIFFERS:
@@ -235,7 +231,7 @@ def _judge(
     compared = [x for x in launch.reads if x.state != "unknown" and isinstance(x.a, TensorRow)]
     if launch.inputs in DIFFERS and producers:
         return replace(launch, blame="downstream", producers=producers)
-    if producers and len(compared) < len(a.nodes[launch.a.step].given):
+    if producers and len(compared) < len(a.nodes[ours.step].given):
         # Some inputs were not recorded or cannot be paired: their producers are judged instead.
         return replace(launch, blame="downstream", producers=producers)
     reasons = (*launch.reasons, *_reasons(launch, compared, a, b))
@@ -273,8 +269,6 @@ def _following(*places: tuple[str, ComparedRun, int]) -> Iterator[str]:
 def _reasons(
     launch: LaunchComparison, compared: Sequence[TensorComparison], a: ComparedRun, b: ComparedRun
 ) -> Iterator[str]:
-    assert launch.a is not None
-    assert launch.b is not None
     differing = [tensor.name for tensor in compared if tensor.state in DIFFERS]
     if differing:
         yield (
@@ -291,23 +285,23 @@ def _reasons(
         yield "its inputs are equal within tolerance"
     else:
         yield "its inputs were not recorded in both; the launches that wrote them are equal"
-    unread = a.nodes[launch.a.step].unread or b.nodes[launch.b.step].unread
+    ours, theirs = launch.both
+    unread = a.nodes[ours.step].unread or b.nodes[theirs.step].unread
     if compared and not differing and unread:
         yield (
             "its inputs were recorded where they were written: `--args all` also records them "
             "here, and shows whether anything overwrote them in between"
         )
-    yield from _following(("A", a, launch.a.step), ("B", b, launch.b.step))
+    yield from _following(("A", a, ours.step), ("B", b, theirs.step))
 
 
 def _returned(launch: LaunchComparison, a: ComparedRun, b: ComparedRun) -> Iterator[str]:
     """Who wrote the outputs of the call last, though nothing that was compared differs."""
-    assert launch.a is not None
-    assert launch.b is not None
+    in_a, in_b = launch.both
     for tensor in launch.reads:
         if tensor.state in DIFFERS:
-            (ours,) = a.nodes[launch.a.step].given[tensor.a.arg]
-            (theirs,) = b.nodes[launch.b.step].given[tensor.b.arg]
+            (ours,) = a.nodes[in_a.step].given[tensor.a.arg]
+            (theirs,) = b.nodes[in_b.step].given[tensor.b.arg]
             yield (
                 f"output {tensor.name} was written last by {a.nodes[ours.step].place} in A, by "
                 f"{b.nodes[theirs.step].place} in B"

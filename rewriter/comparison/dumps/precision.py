@@ -120,11 +120,10 @@ class _Judge:
         self._states: dict[ValueOrigin, State] = {}
 
     def read(self, launch: LaunchComparison) -> LaunchComparison:
-        assert launch.a is not None
         if launch.place.is_inputs:
             self._keep(launch)
             return launch
-        node = self._nodes[launch.a.step]
+        node = self._nodes[launch.place.step]
         reads = tuple(self._as_made(node, tensor) for tensor in launch.reads)
         inputs = worst([tensor.state for tensor in reads])
         if launch.place.kernel == OUTPUTS:
@@ -188,9 +187,8 @@ class _Judge:
         return replace(judged, note=why) if why else judged
 
     def _keep(self, launch: LaunchComparison) -> None:
-        assert launch.a is not None
         for tensor in launch.results:
-            source = self._nodes[launch.a.step].result(tensor.a.arg)
+            source = self._nodes[launch.place.step].result(tensor.a.arg)
             if source is None or tensor.state == "unknown":
                 continue
             self._states[source] = tensor.state

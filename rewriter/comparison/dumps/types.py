@@ -197,6 +197,13 @@ class LaunchComparison:
         return place
 
     @property
+    def both(self) -> tuple[RecordedLaunch, RecordedLaunch]:
+        """Where a launch that both dumps have ran in each."""
+        assert self.a is not None
+        assert self.b is not None
+        return self.a, self.b
+
+    @property
     def producer_steps(self) -> tuple[Count, ...]:
         """None where a launch of B alone made the difference."""
         return tuple(place.step for place in self.producers)

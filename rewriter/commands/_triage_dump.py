@@ -72,4 +72,4 @@ def _verdicts(opened: Dump, conclusion: Conclusion) -> Sequence[Verdict]:
         return ()
     is_part = opened.home in opened.path.absolute().parents
     whole = open_dump(opened.home) if is_part else opened
-    return triage.of_dump(whole, conclusion.ended, blocking=conclusion.blocking)
+    return triage.examine(whole, conclusion.ended, blocking=conclusion.blocking)

@@ -44,7 +44,9 @@ _BOUND = re.compile(r"< (\d+)L*$")  # in the check of an index
 _INDEXING = ("index", "embedding", "gather", "scatter", "take", "select")
 
 
-def examine(dump: Path, ended: ExitStatus, *, blocking: bool = False) -> tuple[CrashVerdict, ...]:
+def examine(
+    dump: Path | Dump, ended: ExitStatus, *, blocking: bool = False
+) -> tuple[CrashVerdict, ...]:
     """The verdicts about a program that ended like this: one for each process or thread whose rows
     stop at a launch, the likeliest culprit first. Empty if the dump has no launch.
 
@@ -52,11 +54,9 @@ def examine(dump: Path, ended: ExitStatus, *, blocking: bool = False) -> tuple[C
 
     Raises `RewriterError` if the dump is not as a runtime writes it.
     """
-    return of_dump(open_dump(dump), ended, blocking=blocking) if is_recorded(dump) else ()
-
-
-def of_dump(opened: Dump, ended: ExitStatus, *, blocking: bool = False) -> tuple[CrashVerdict, ...]:
-    """As `examine`, for an open dump."""
+    if isinstance(dump, Path) and not is_recorded(dump):
+        return ()
+    opened = open_dump(dump) if isinstance(dump, Path) else dump
     stops: list[_Stop] = []
     marks = graph_marks.read(opened.path) if ended.signal not in _OF_THE_HOST else ()
     for process in _processes(opened):

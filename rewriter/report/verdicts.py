@@ -37,7 +37,7 @@ def of_dump(
     made: tuple[Verdict, ...] = ()
     if stopped:
         chosen = replace(dump, runs=tuple(runs))
-        made += triage.of_dump(chosen, conclusion.ended, blocking=conclusion.blocking)
+        made += triage.examine(chosen, conclusion.ended, blocking=conclusion.blocking)
     made += nonfinite.search(dump, values=values, among=runs).verdicts
     recorded = {run.name: run for run in runs}
     return tuple(

@@ -179,7 +179,7 @@ def test_what_dies_leaves_its_last_launches(how: str, tmp_path: Path) -> None:
     (row,) = (x for x in opened.runs[1].rows(opened.runs[1].steps[3]) if isinstance(x, TensorRow))
     assert (row.arg, row.min, row.max, len(row.fingerprint or "")) == ("x", 2.0, 2.0, 32)
     assert [str(step) for step in opened.runs[2].steps] == ["inputs", "#0", "#1"]
-    (verdict,) = triage.of_dump(opened, ended)
+    (verdict,) = triage.examine(opened, ended)
     assert (verdict.launch, verdict.kernel, verdict.state) == (1, "cpp_fused_softmax", "running")
     assert verdict.run == "rank0/run2"
     conclusion = read_conclusion(dump)
@@ -442,7 +442,7 @@ def test_marks_of_a_call_within_a_call_are_its_own(
     last = [str(run.steps[-1]) for run in opened.runs if run.artifact == "w.py"]
     assert last == ["#1"]
     outer.before(2)
-    (verdict,) = triage.of_dump(open_dump(tmp_path), ExitStatus(None, signal=9))
+    (verdict,) = triage.examine(open_dump(tmp_path), ExitStatus(None, signal=9))
     assert (verdict.artifact, verdict.launch, verdict.state) == ("w.py", 2, "running")
 
 

@@ -47,14 +47,8 @@ def require_free(path: Path, *, overwrite: bool) -> bool:
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return False
     is_dump = path.is_dir() and any((path / x).is_file() for x in ("manifest.json", DIAGNOSIS))
-    if not is_dump:
-        raise RewriterError(
-            "exists", f"{path} exists and is no dump", hint="Pass another path with -d."
-        )
-    if not overwrite:
-        raise RewriterError(
-            "exists",
-            f"{path} holds a dump already",
-            hint="Pass --overwrite, or another path with -d.",
-        )
-    return True
+    if is_dump and overwrite:
+        return True
+    what = "holds a dump already" if is_dump else "exists and is no dump"
+    hint = "Pass --overwrite, or another path with -d." if is_dump else "Pass another path with -d."
+    raise RewriterError("exists", f"{path} {what}", hint=hint)

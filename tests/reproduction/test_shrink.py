@@ -6,8 +6,9 @@ import time
 
 import torch
 
+from rewriter.core.strides import is_dense
 from rewriter.reproduction.minimise.minimise import in_words
-from rewriter.reproduction.minimise.shrink import Holds, Shrinker, is_dense
+from rewriter.reproduction.minimise.shrink import Holds, Shrinker
 
 
 def shrinker(values: dict[str, torch.Tensor], holds: Holds, **sizes: int) -> Shrinker:
@@ -50,7 +51,7 @@ def test_dimensions_of_one_size_shrink_together_with_the_number() -> None:
     wrong.shapes({6: "s0"})
     assert wrong.sizes == {"s0": 3}
     assert [tuple(x.shape) for x in wrong.values.values()] == [(3, 4), (4, 3), (3,)]
-    assert all(map(is_dense, wrong.values.values()))
+    assert all(is_dense(x.shape, x.stride()) for x in wrong.values.values())
 
 
 def test_it_ends_in_time() -> None:
@@ -64,4 +65,4 @@ def test_overlapping_memory_is_left_alone() -> None:
     wrong = shrinker({"x": given}, lambda values, sizes: True)
     wrong.simplify()
     assert wrong.trials == 0
-    assert not is_dense(given)
+    assert not is_dense(given.shape, given.stride())

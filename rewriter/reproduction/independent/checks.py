@@ -23,17 +23,16 @@ from rewriter.reproduction.independent import host
 from rewriter.reproduction.reproduce import Reproduction, reproduce
 
 _FEW = 64  # roundings that any kernel is allowed
-# Which result is compared with `first`: the property that is checked, and the claim in words.
+# Which result is compared with `first`: the property that is checked, the claim in words, and what
+# the launch is where they differ.
 _VARIANTS = {
-    "again": ("deterministic", "what the same launch on the same values wrote before"),
-    "scalar": ("scalar agrees", "what the kernel writes one element at a time, not optimised"),
-    "blocks": ("other blocks agree", "what the kernel writes with smaller blocks, and other warps"),
-}
-_REASONS = {  # where they differ
-    "deterministic": "not deterministic",
-    "scalar agrees": "not the same without vectors and optimisation",
-    "other blocks agree": "not the same with smaller blocks and other warps",
-}
+    "again": ("deterministic", "what the same launch on the same values wrote before",
+              "not deterministic"),
+    "scalar": ("scalar agrees", "what the kernel writes one element at a time, not optimised",
+               "not the same without vectors and optimisation"),
+    "blocks": ("other blocks agree", "what the kernel writes with smaller blocks, and other warps",
+               "not the same with smaller blocks and other warps"),
+}  # fmt: skip
 
 
 def check_independently(
@@ -81,7 +80,7 @@ def _added(check: LaunchCheck, made: Reproduction | None) -> LaunchCheck:
     given = [x for x in made.recorded.given.values() if x.file is not None]
     largest = max((math.prod(x.shape) for x in given), default=1)
     agreeing: list[str] = []
-    for name, (row, claim) in _VARIANTS.items():
+    for name, (row, claim, reason) in _VARIANTS.items():
         if name not in results:
             continue
         checked = [
@@ -90,7 +89,7 @@ def _added(check: LaunchCheck, made: Reproduction | None) -> LaunchCheck:
         ]
         if any(not x.comparison.agrees for x in checked):
             return replace(check, outcome="differs", route="itself", results=tuple(checked),
-                           reason=_REASONS[row])  # fmt: skip
+                           reason=reason)  # fmt: skip
         agreeing.append(row)
     return replace(check, independent=tuple(agreeing))
 

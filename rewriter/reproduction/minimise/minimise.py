@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from rewriter.core.documents import Count
 from rewriter.core.errors import RewriterError
 from rewriter.core.printed import printed
+from rewriter.core.strides import is_dense
 from rewriter.core.text import of_elements
 from rewriter.reproduction.minimise.findings import (
     CRASH,
@@ -24,7 +25,7 @@ from rewriter.reproduction.minimise.findings import (
     of_crash,
     of_nonfinite,
 )
-from rewriter.reproduction.minimise.shrink import Shrinker, Values, is_dense
+from rewriter.reproduction.minimise.shrink import Shrinker, Values
 from rewriter.reproduction.minimise.trial import TrialProcess
 from rewriter.reproduction.reproduce import Reproduction
 from rewriter.reproduction.types import Recorded, Tensor
@@ -86,7 +87,7 @@ def minimise(made: Reproduction, *, seconds: float, watched: bool = False) -> Mi
             began + seconds,
             _only_written(made),
         )
-        if question.takes_shapes and all(is_dense(x) for x in values.values()):
+        if question.takes_shapes and all(is_dense(x.shape, x.stride()) for x in values.values()):
             shrinker.shapes(_groups(made, values, sizes))
         shrinker.simplify()
         changes = tuple(_changes(made, values, sizes, shrinker))

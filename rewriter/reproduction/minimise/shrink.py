@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rewriter.core import strides
-
 if TYPE_CHECKING:
     import torch
 
@@ -115,11 +113,6 @@ def _narrowed(tensor: torch.Tensor, size: int, smaller: int) -> torch.Tensor:
     made = torch.empty_strided(tuple(view.shape), stride, dtype=tensor.dtype)
     made.copy_(view)
     return made
-
-
-def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether its elements fill their memory, in whatever order."""
-    return strides.is_dense(tensor.shape, tensor.stride())
 
 
 def _simple(tensor: torch.Tensor) -> Iterator[torch.Tensor]:

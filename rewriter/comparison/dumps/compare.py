@@ -14,7 +14,6 @@ from pathlib import Path
 
 from rewriter.comparison.dumps import blame, precision, values
 from rewriter.comparison.dumps.blame import worst
-from rewriter.comparison.dumps.growth import trace_back
 from rewriter.comparison.dumps.pairing import (
     left_out,
     pair_outputs,
@@ -215,7 +214,7 @@ def compare_runs(
     explained = precision.explain(launches, nodes_a, tolerances)
     judged = list(blame.judge(explained, nodes_a, nodes_b))
     if explained == launches:  # otherwise each launch was judged by its effect on the error
-        judged = trace_back(judged, nodes_a)
+        judged = blame.trace_back(judged, nodes_a)
     return RunComparison(a.name, b.name, tuple(judged))
 
 

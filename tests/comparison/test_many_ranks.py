@@ -12,7 +12,7 @@ import pytest
 import dumps
 from dumps import launch, value
 from rewriter.commands._documents.ranks import ranks_document
-from rewriter.comparison.dumps import describe_ranks, likeness, ranks
+from rewriter.comparison.dumps import describe_ranks, ranks
 from rewriter.comparison.dumps.ranks import compare_ranks
 from rewriter.core.documents import as_json
 from rewriter.core.errors import RewriterError
@@ -91,7 +91,7 @@ def test_shared_comparisons_come_to_the_same(
     dump = _write(tmp_path / "dump", means)
     _edit(dump, 1, old, new)
     shared = _shown(dump)
-    monkeypatch.setattr(likeness.Reference, "find", lambda *_: None)
+    monkeypatch.setattr(ranks.Reference, "find", lambda *_: None)
     assert _shown(dump) == shared
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rewriter.core.errors import RewriterError
-from rewriter.reproduction.under import asan, gpu_tools, interpret
+from rewriter.reproduction.under import asan, gpu_tools
 
 SOURCE = """extern "C"  void  kernel(const float* in_ptr0,
     float* out_ptr0)
@@ -159,4 +159,4 @@ def test_an_old_triton_has_no_fpsan(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_without_triton_nothing_is_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(RewriterError, match="Triton is not installed"):
-        interpret.require_triton("interpret")
+        gpu_tools.require_triton("interpret")

@@ -1,4 +1,5 @@
-"""Tools that need a CUDA device, or packages of their own: compute-sanitizer, triton-viz, FpSan."""
+"""Tools for kernels of Triton, and for a CUDA device: Triton's interpreter, triton-viz, Triton's
+FpSan, and compute-sanitizer."""
 
 from __future__ import annotations
 
@@ -10,8 +11,10 @@ from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
 
-from rewriter.reproduction.under.host import launches
-from rewriter.reproduction.under.interpret import require_triton, run_triton
+from rewriter.core import json_text
+from rewriter.core.text import of_elements
+from rewriter.core.types import Json
+from rewriter.reproduction.under.host import launches, triton_kernel
 from rewriter.reproduction.under.tool import (
     Finding,
     Memory,
@@ -23,6 +26,7 @@ from rewriter.reproduction.under.tool import (
     line_of,
     nearest,
     no_tool,
+    not_for,
 )
 
 _TOOLKIT = Path("/usr/local/cuda/bin/compute-sanitizer")
@@ -40,15 +44,108 @@ _FPSAN = (
     "Under FpSan a kernel gives the same bits whatever the order of its additions: the launch ran "
     "with blocks of two sizes."
 )
+_KERNEL, _RESULT = "kernel.py", "result.json"
+_NOTE = (
+    "Triton's interpreter runs the kernel on the CPU, with blocks that are chosen here: what the "
+    "compiler does to it is not seen."
+)
+
+
+def require_triton(tool: Tool) -> Path:
+    """Where Triton is. Raises `RewriterError` where it is not."""
+    spec = importlib.util.find_spec("triton")
+    if spec is None or spec.origin is None:
+        raise no_tool(
+            tool,
+            "Triton is not installed",
+            "`pip install triton` beside torch; its interpreter needs no GPU.",
+        )
+    return Path(spec.origin).parent
+
+
+def _run_triton(
+    tool: Tool,
+    directory: Path,
+    arguments: Mapping[str, str],
+    timeout: float,
+    environment: Mapping[str, str],
+    note: str,
+    prefix: tuple[str, ...] = (sys.executable,),
+) -> UnderResult:
+    """Run the kernel as plain Triton in a process of its own, and read what it left."""
+    folder = directory / tool
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    mode = {"interpret": "interpret", "fpsan": "fpsan"}.get(tool, "sanitize")
+    host = str(triton_kernel.__file__)
+    command = [*prefix, host, str(directory / "repro.py"), str(folder), mode]
+    ran = execute(tool, command, directory, timeout, environment)
+    typed = again(environment, command)
+    output = ran.stdout + ran.stderr
+    if not (folder / _RESULT).is_file():
+        if tool == "triton-sanitizer" and "out-of-bound" in output.lower():
+            return UnderResult(tool, (Finding("out of bounds", _sentence(output)),), typed, output)
+        raise no_tool(tool, f"the kernel does not run so: {last_line(ran.stderr)}", f"Try: {typed}")
+    document = json_text.parse_object((folder / _RESULT).read_bytes())
+    if not document["kernels"]:
+        raise not_for(tool, "it runs kernels of Triton, and this launch has none")
+    text = (folder / _KERNEL).read_text(encoding="utf-8").splitlines()
+    return UnderResult(
+        tool, tuple(_triton_findings(tool, document, text, arguments)), typed, output, note
+    )
+
+
+def _sentence(output: str) -> str:
+    found = (x.strip() for x in output.splitlines() if "out-of-bound" in x.lower())
+    return next(found, "an address outside of all tensors")
+
+
+def _triton_findings(
+    tool: Tool, document: Json, text: list[str], arguments: Mapping[str, str]
+) -> Iterator[Finding]:
+    for one in document["faults"]:
+        variable = document["variables"].get(one["parameter"], "")
+        line = one["line"]
+        yield Finding(
+            one["kind"],
+            one["message"],
+            f"{tool}/{_KERNEL}",
+            line,
+            line_of(text, line),
+            one["parameter"],
+            arguments.get(variable, ""),
+            one["element"],
+            one["size"],
+        )
+    if document["faults"]:
+        return
+    for one in document["results"]:
+        if tool == "fpsan" and not one["same"]:
+            yield Finding(
+                "another formula",
+                f"{one['name']} depends on the size of the blocks by more than the order of "
+                "additions",
+            )
+        if one.get("differs"):
+            yield Finding(
+                "differs from the record",
+                f"{one['name']}: {of_elements(one['wrong'], one['of'])}, by {one['error']} at "
+                f"most, where the largest is {one['scale']}",
+            )
 
 
 def run(
     tool: Tool, directory: Path, arguments: Mapping[str, str], *, timeout: float
 ) -> UnderResult:
-    """Run a `repro.py` under one of these tools. Raises `RewriterError` where it is not there."""
+    """Run a `repro.py` under one of these tools. `arguments` gives the dump's name of an argument
+    for its variable in the script. Raises `RewriterError` where the tool is not there, or the
+    launch is none of a Triton kernel."""
     if tool == "compute-sanitizer":
         return _compute_sanitizer(directory, arguments, timeout)
     triton = require_triton(tool)
+    if tool == "interpret":
+        settings = {"TRITON_INTERPRET": "1"}
+        return _run_triton(tool, directory, arguments, timeout, settings, _NOTE)
     if tool == "triton-sanitizer":
         if importlib.util.find_spec("triton_viz") is None:
             hint = "`pip install triton-viz`; --under interpret checks each address without it."
@@ -57,7 +154,7 @@ def run(
         note = (
             "triton-viz proves for each access that it is inside of its tensor, or says where not."
         )
-        return run_triton(
+        return _run_triton(
             tool, directory, arguments, timeout, {}, note, prefix=(sys.executable, found)
         )
     backends = (triton / "backends").glob("*/compiler.py")
@@ -69,7 +166,7 @@ def run(
         )
     _require_device(tool)
     environment = {"TRITON_INSTRUMENTATION_MODE": "fpsan"}
-    return run_triton(tool, directory, arguments, timeout, environment, _FPSAN)
+    return _run_triton(tool, directory, arguments, timeout, environment, _FPSAN)
 
 
 def _require_device(tool: Tool) -> None:

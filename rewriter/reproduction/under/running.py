@@ -14,7 +14,7 @@ from rewriter.core.dtypes import is_floating
 from rewriter.reproduction.recorded import recorded_launch
 from rewriter.reproduction.reproduce import Reproduction, cut_out, write
 from rewriter.reproduction.types import Recorded, Tensor, not_saved, refusal
-from rewriter.reproduction.under import asan, gpu_tools, interpret
+from rewriter.reproduction.under import asan, gpu_tools
 from rewriter.reproduction.under.tool import Tool, UnderResult, not_for
 
 _MOST = 1 << 30  # bytes of what a launch is given
@@ -28,11 +28,8 @@ def run_under(made: Reproduction, tool: Tool, *, timeout: float) -> UnderResult:
     kind = made.recorded.launch.kind
     if (tool == "asan") != (kind == "cpp") and tool != "compute-sanitizer":
         raise not_for(tool, f"it has nothing to watch in this launch, which is of kind {kind}")
-    match tool:
-        case "asan":
-            return asan.run(directory, arguments, timeout=timeout)
-        case "interpret":
-            return interpret.run(directory, arguments, timeout=timeout)
+    if tool == "asan":
+        return asan.run(directory, arguments, timeout=timeout)
     return gpu_tools.run(tool, directory, arguments, timeout=timeout)
 
 

@@ -252,16 +252,13 @@ def _findings(
         place = _place(output, parameters, int(address, 16)) if address and own is None else None
         one = Finding(error["kind"], message, KERNEL, line, line_of(lines, line))
         if own is not None:
-            element = own.offset // own.item if own.item else None
-            if element is not None and 0 <= element < own.size:
-                element = own.size  # a vector that begins inside
-            one = replace(one, parameter=own.name, element=element, size=own.size, is_own=True)
+            name, element, size = own
+            one = replace(one, parameter=name, element=element, size=size, is_own=True)
         elif place is not None:
-            parameter, element = place
-            one = Finding(
-                one.kind, message, KERNEL, line, one.text, parameter.name, parameter.argument,
-                element, parameter.size,
-            )  # fmt: skip
+            at, element = place
+            one = replace(
+                one, parameter=at.name, argument=at.argument, element=element, size=at.size
+            )
         found[one.kind, line] = one
     return tuple(found.values())
 
@@ -278,9 +275,11 @@ def _place(
     return None if best is None or best[0] > _FARTHEST else best[1:]
 
 
-def _own_array(report: str, address: int, lines: Sequence[str]) -> _Parameter | None:
-    """The array of the kernel's own that a report is about; `None` if there is none. The bytes of
-    its elements are 0 if its declaration is not understood."""
+def _own_array(
+    report: str, address: int, lines: Sequence[str]
+) -> tuple[str, int | None, int] | None:
+    """The array of the kernel's own that a report is about: its name, the first element outside of
+    it, and its size, `None` and 0 if its declaration is not understood. `None` if there is none."""
     bounds = _bounds(report, address)
     if bounds is None:
         return None
@@ -296,10 +295,11 @@ def _own_array(report: str, address: int, lines: Sequence[str]) -> _Parameter | 
     for kind, variable in _DECLARED.findall(declared):
         if name in ("", variable):
             made = _MADE.search(declared)
-            item = _SIZES.get(made[1] if made else kind, 0)
-            size = (end - start) // item if item else 0
-            return _Parameter(variable, "", -1, address - start, item, size)
-    return _Parameter(name, "", -1, address - start, 0, 0)
+            if not (item := _SIZES.get(made[1] if made else kind, 0)):
+                return variable, None, 0
+            size, at = (end - start) // item, (address - start) // item
+            return variable, size if 0 <= at < size else at, size  # a vector may begin inside
+    return name, None, 0
 
 
 def _bounds(report: str, address: int) -> tuple[int, int, str] | None:

@@ -7,81 +7,56 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
+from rewriter.commands._judged import Judged, judge
 from rewriter.commands._output import NAMED, from_here, verdict_lines, warn_about
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.labels import short
 from rewriter.core.terminal import Line, level_style, message, say, table
 from rewriter.core.text import counted, some
-from rewriter.diagnosis import nonfinite
 from rewriter.diagnosis.nonfinite_origin import skipped_note
-from rewriter.diagnosis.triage import examine
-from rewriter.diagnosis.verdict import CrashVerdict, NonFiniteVerdict, Verdict
-from rewriter.diagnosis.verdict_text import OPTIONS, WRAPPER, next_command
+from rewriter.diagnosis.verdict import CrashVerdict, NonFiniteVerdict
+from rewriter.diagnosis.verdict_text import OPTIONS, WRAPPER
 from rewriter.dump import recorded, timing
 from rewriter.dump.reading import was_stopped
 from rewriter.dump.rows import TensorRow
 from rewriter.dump.summary import Anomaly
 from rewriter.dump.timing import Timed
-from rewriter.execution.conclusion import Conclusion, write_conclusion
+from rewriter.execution.conclusion import Conclusion
 from rewriter.execution.hook.run import HookedRun, Request
 from rewriter.execution.standard_error import EARLY, how_ended
 from rewriter.instrumentation.matching import NO_MATCH
 
+_NOTHING = Judged()
 _SHOWN = 30  # launches in a table of times
 _ROOM = 64 << 10  # bytes: a disk with less of them is full, though small files may still fit
 
 
 @dataclass(frozen=True)
 class ProgramRun:
-    """A run of a program with probes, and the results of its dump: verdicts about a crash or NaN,
-    and times of launches."""
+    """A run of a program with probes, and the results of its dump."""
 
     request: Request
     run: HookedRun
-    verdicts: tuple[Verdict, ...] = ()
-    times: tuple[Timed, ...] = ()
-    trace: Path | None = None
-    skipped: str = ""  # a note about steps of which the gradients are not finite
+    judged: Judged = _NOTHING
 
     @property
     def code(self) -> int:
         """The exit code of the command."""
         if self.run.interrupted:
             return INTERRUPTED
-        found = self.run.summary.findings or self.verdicts
+        found = self.run.summary.findings or self.judged.verdicts
         return DIFFERS if self.run.ended.code != 0 or found else OK
-
-    @property
-    def following(self) -> tuple[str, ...]:
-        """For each verdict, the command that finds out more; empty if there is none."""
-        again, selection = template(self.request), self.request.selection
-        return tuple(next_command(again, verdict, selection) for verdict in self.verdicts)
-
-    @property
-    def next(self) -> str:
-        return next(iter(self.following), "")
 
 
 def analyse(request: Request, run: HookedRun) -> ProgramRun:
-    """Read the dump of a run, and write its trace if launches were timed.
-
-    If the dump cannot be read, this only warns: the rest of the report does not depend on it.
-    """
-    if run.dump is None:
-        return ProgramRun(request, run)
+    """Read the dump of a run. If it cannot be read, this only warns: the rest of the report does
+    not depend on it."""
+    conclusion = Conclusion(run.ended, request.blocking, template(request))
+    is_timed = "time" in request.selection.probes
     try:
-        write_conclusion(run.dump, Conclusion(run.ended, request.blocking, template(request)))
-        verdicts: tuple[Verdict, ...] = ()
-        if run.ended.code != 0 and not was_stopped(run.dump):
-            verdicts = examine(run.dump, run.ended, blocking=request.blocking)
-        found = nonfinite.search(run.dump, values=True)
-        times = timing.table(run.dump) if "time" in request.selection.probes else ()
-        trace = timing.write_trace(run.dump) if times else None
-        run = _without(found.skipped, run)
-        note = skipped_note(found.skipped)
-        return ProgramRun(request, run, verdicts + found.verdicts, times, trace, note)
+        judged = judge(run.dump, conclusion, request.selection, is_timed=is_timed)
+        return ProgramRun(request, _without(judged.skipped, run), judged)
     except RewriterError as error:
         message(f"warning: {error.message}")
         return ProgramRun(request, run)
@@ -101,21 +76,21 @@ def _without(skipped: frozenset[str], run: HookedRun) -> HookedRun:
 def show(probed: ProgramRun, *, absorbed: bool = True) -> None:
     """The report: findings on standard output, unless JSON is there, and the rest on standard
     error. `absorbed` is whether it has the verdicts about NaN that no result has."""
-    request, run = probed.request, probed.run
+    request, run, judged = probed.request, probed.run, probed.judged
     tell = message if request.redirected else say
     warn(run)
     if run.probed:
         message(*_calls(run))
-    if probed.times:
-        message(*_times(probed.times))
-    has_nan = any(isinstance(verdict, NonFiniteVerdict) for verdict in probed.verdicts)
+    if judged.times:
+        message(*_times(judged.times))
+    has_nan = any(isinstance(verdict, NonFiniteVerdict) for verdict in judged.verdicts)
     for finding in run.summary.findings:
         # NaN, and infinities that became NaN, are in a verdict.
         if finding.kind == "unexpected" or not has_nan:
             tell(_finding(finding), style=level_style("error"))
     if run.interrupted:
         message("interrupted")
-    elif run.ended.code != 0 and not any(isinstance(x, CrashVerdict) for x in probed.verdicts):
+    elif run.ended.code != 0 and not any(isinstance(x, CrashVerdict) for x in judged.verdicts):
         by_probe = run.dump is not None and was_stopped(run.dump)
         why = ": --stop ended it at the first NaN" if by_probe else ""
         message(f"{shlex.join(request.program)}: {how_ended(run.ended)}{why}")
@@ -123,19 +98,19 @@ def show(probed: ProgramRun, *, absorbed: bool = True) -> None:
             message("no launch was recorded as running when it ended")
             if run.ended.timed_out and not run.summary.launches:
                 message(f"note: {EARLY}")
-    for verdict, command in zip(probed.verdicts, probed.following, strict=True):
+    for verdict, command in judged.pairs:
         if absorbed or isinstance(verdict, CrashVerdict) or not verdict.absorbed:
             tell(*verdict_lines(verdict, command))
     sys.stdout.flush()
-    if probed.skipped:
-        message(f"note: {probed.skipped}")
+    if skipped := skipped_note(judged.skipped):
+        message(f"note: {skipped}")
     if run.dump is not None:
-        if not probed.verdicts and (notes := recorded.notes(run.dump)):
+        if not judged.verdicts and (notes := recorded.notes(run.dump)):
             message(notes)
         dump = from_here(run.dump)
         message(f"dump: {dump}; see it with: rewriter report {shlex.quote(str(dump))}")
-    if probed.trace is not None:
-        message(f"trace for Perfetto or chrome://tracing: {from_here(probed.trace)}")
+    if judged.trace is not None:
+        message(f"trace for Perfetto or chrome://tracing: {from_here(judged.trace)}")
 
 
 def warn(run: HookedRun) -> None:

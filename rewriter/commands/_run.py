@@ -14,22 +14,18 @@ from rewriter.artifact.recognise import program_hint
 from rewriter.artifact.types import Artifact
 from rewriter.commands import _run_text as text
 from rewriter.commands._documents.run import RunDocument
+from rewriter.commands._judged import judge
 from rewriter.commands._options import RunOptions, options_given, refuse_idle
 from rewriter.commands._output import counting, emit, steps, verdict_lines
 from rewriter.commands._selection import ProbedRunOptions, check_variables, selection
 from rewriter.core.errors import RewriterError
 from rewriter.core.terminal import message, say
-from rewriter.diagnosis import nonfinite
-from rewriter.diagnosis.triage import examine
-from rewriter.diagnosis.verdict import Verdict
-from rewriter.diagnosis.verdict_text import OPTIONS, next_command
-from rewriter.dump import timing
+from rewriter.diagnosis.verdict_text import OPTIONS
 from rewriter.dump.reading import is_dump
 from rewriter.execution import replay
-from rewriter.execution.conclusion import Conclusion, write_conclusion
+from rewriter.execution.conclusion import Conclusion
 from rewriter.execution.host_process import HostOutput
 from rewriter.execution.replay import RecordedCall
-from rewriter.execution.run_result import RunResult
 from rewriter.execution.runner import SILENT, RunRequest, blocking_environment, run_wrapper
 from rewriter.instrumentation.editable import already_instrumented
 from rewriter.instrumentation.types import Selection
@@ -109,7 +105,8 @@ def act(arguments: ProbedRunOptions, path: str) -> int:
 def _act(
     arguments: ProbedRunOptions, path: str, artifact: Artifact, recorded: RecordedCall | None
 ) -> int:
-    chosen = selection(arguments, environment=artifact.only.probes is None)
+    is_plain = artifact.only.probes is None
+    chosen = selection(arguments, environment=is_plain)
     check_variables(chosen)
     blocking = blocking_environment() if arguments.blocking else {}
     request = replace(
@@ -124,7 +121,11 @@ def _act(
     )
     with _progress(artifact, chosen) as progress:
         ran = run_wrapper(replace(request, progress=progress))
-    done = _concluded(arguments, path, ran, chosen, is_plain=artifact.only.probes is None)
+    # Of what had probes already, no command with other probes is suggested.
+    template = again(arguments, path, OPTIONS, blocking=arguments.blocking) if is_plain else ""
+    conclusion = Conclusion(ran.ended, arguments.blocking, template)
+    judged = judge(ran.dump, conclusion, chosen, is_timed=ran.is_timed)
+    done = RunDocument(result=ran, command=request.command, judged=judged)
     if arguments.interpret and ran.launches:
         message(
             "note: Triton's interpreter ran the kernels, with blocks that were chosen here: what "
@@ -143,7 +144,7 @@ def _act(
                 else again(arguments, path, "--probe names,sync", blocking=False)
             )
             message(*text.crash(done, hint))
-        for verdict, command_line in zip(done.verdicts, done.following, strict=True):
+        for verdict, command_line in done.judged.pairs:
             say(*verdict_lines(verdict, command_line))
         text.tell(done)
     return ran.code
@@ -157,38 +158,6 @@ def command_to_repeat(arguments: RunOptions) -> str:
     """The command line to repeat the run, which has to overwrite the dump."""
     overwrite = " --overwrite" if arguments.dump and not arguments.overwrite else ""
     return f"{arguments.command_line}{overwrite}"
-
-
-def _concluded(
-    arguments: ProbedRunOptions,
-    path: str,
-    ran: RunResult,
-    chosen: Selection | None,
-    *,
-    is_plain: bool,
-) -> RunDocument:
-    """Make the verdicts of a run, and add to its dump what `report` needs to make them again. If
-    the wrapper had probes already (not `is_plain`), no command with other probes is suggested."""
-    verdicts = judge(ran, blocking=arguments.blocking)
-    trace = timing.write_trace(ran.dump) if ran.dump is not None and ran.is_timed else None
-    template = again(arguments, path, OPTIONS, blocking=arguments.blocking) if is_plain else ""
-    if ran.dump is not None:
-        write_conclusion(ran.dump, Conclusion(ran.ended, arguments.blocking, template))
-    return RunDocument(
-        result=ran,
-        command=command_to_repeat(arguments),
-        verdicts=verdicts,
-        following=tuple(next_command(template, verdict, chosen) for verdict in verdicts),
-        trace=trace,
-    )
-
-
-def judge(ran: RunResult, *, blocking: bool) -> tuple[Verdict, ...]:
-    """The verdicts of a run: where it crashed, and where its first NaN is from."""
-    if ran.dump is None:
-        return ()
-    crashed = examine(ran.dump, ran.ended, blocking=blocking) if ran.crashed else ()
-    return crashed + nonfinite.examine(ran.dump, values=True)
 
 
 @contextmanager

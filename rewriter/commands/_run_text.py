@@ -21,8 +21,8 @@ def show(done: RunDocument) -> None:
     if (rows := list(_rows(done))) and (not ran.is_timed or any(row[3] for row in rows)):
         head = ["#", "kernel", "runs", "writes", "type", "min", "max", "mean", "std", "nan", "inf"]
         say(*table([head, *rows], finite_style))
-    if ran.dump is not None and ran.is_timed:
-        say(*table(timing.lines(done.times)))
+    if done.judged.times:
+        say(*table(timing.lines(done.judged.times)))
     for index, output in enumerate(ran.outputs):
         what = (
             f"{output['dtype']}{output['shape']} {output['device']} sha256 {output['sha256'][:16]}"
@@ -65,7 +65,7 @@ def replay_line(call: str, states: Sequence[Replayed]) -> str:
 
 
 def tell(done: RunDocument) -> None:
-    ran, trace = done.result, done.trace
+    ran, trace = done.result, done.judged.trace
     if ran.inputs == "random" and ran.launches:
         message(
             "note: the inputs were random, those of the wrapper's own get_args(): what is found "
@@ -90,7 +90,7 @@ def crash(done: RunDocument, probed: str) -> list[str]:
     ran, ended = done.result, done.result.ended
     how = "was stopped" if ended.interrupted else "did not end" if ended.timed_out else "crashed"
     lines = [f"{ran.path}: the wrapper {how}: {ended}"]
-    if not done.verdicts:
+    if not done.judged.verdicts:
         hint = f"To learn at which launch: {probed}" if probed else "No probed launch had begun."
         lines.append(f"  {hint}")
     if lacks_operator(ended.message):

@@ -158,7 +158,7 @@ def _judge(
 
 def _show_absorbed(probed: ProgramRun, verification: Verification) -> None:
     """Show the NaN that no result has, as a note if their launch is right."""
-    for verdict, command in zip(probed.verdicts, probed.following, strict=True):
+    for verdict, command in probed.judged.pairs:
         if isinstance(verdict, CrashVerdict):
             continue
         if ruling.is_no_fault(verdict, verification):

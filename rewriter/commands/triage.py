@@ -7,8 +7,8 @@ Inductor's cache: does it crash, does it with launches that are waited for, and 
 
 from __future__ import annotations
 
-from rewriter.commands._click import command
-from rewriter.commands._options import RunOptions, only_artifact, programs_argument, wrapper_option
+from rewriter.commands._click import command, later
+from rewriter.commands._options import RunOptions, programs_argument, wrapper_option
 
 
 class Arguments(RunOptions):
@@ -27,12 +27,4 @@ class Arguments(RunOptions):
     ("a package and the inputs that crash it", "rewriter triage model.pt2 --args bad.pt"),
 )
 def act(arguments: Arguments) -> int:
-    from rewriter.commands import _triage_artifact, _triage_dump, _triage_program
-    from rewriter.dump.reading import is_dump
-
-    if arguments.program is not None:
-        return _triage_program.act(arguments, arguments.program)
-    path = only_artifact(arguments, "triage")
-    if is_dump(path):
-        return _triage_dump.act(arguments, path)
-    return _triage_artifact.act(arguments, path)
+    return later("_triage", arguments)

@@ -171,7 +171,7 @@ def test_triage_says_what_was_raised(
 ) -> None:
     """In both runs without probes; on a machine without a GPU there is one."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rewriter.commands._triage_program._GPUS", [Path("/")])
+    monkeypatch.setattr("rewriter.commands._triage._GPUS", [Path("/")])
     Path("raises.py").write_text("raise ValueError('no')")
     raises = [sys.executable, "raises.py"]
     assert main(["triage", "--", *raises]) == 1
@@ -182,7 +182,7 @@ def test_triage_says_what_was_raised(
     assert second.startswith(
         "2. waiting for each launch, without cached GPU memory: crashed: ValueError: no"
     )
-    monkeypatch.setattr("rewriter.commands._triage_program._GPUS", [])
+    monkeypatch.setattr("rewriter.commands._triage._GPUS", [])
     assert main(["triage", "--", *raises]) == 1
     _, second, third, *_ = capfd.readouterr().out.splitlines()
     assert second.strip().startswith("left out: waiting for each launch, without")

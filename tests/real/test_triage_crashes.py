@@ -244,7 +244,7 @@ def test_launches_are_timed(mlp_wrapper: Path, capfd: pytest.CaptureFixture[str]
 @pytest.fixture
 def _may_use_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a program runs a second time, with each launch waited for, on every machine."""
-    monkeypatch.setattr("rewriter.commands._triage_program._GPUS", [Path("/")])
+    monkeypatch.setattr("rewriter.commands._triage._GPUS", [Path("/")])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=str)

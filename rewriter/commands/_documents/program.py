@@ -21,7 +21,7 @@ class CalledWrapper(Entry, frozen=True, kw_only=True):
 @printed(
     "ran.request.program ran.request.command ran.run.ended ran.run.interrupted wrappers"
     " ran.run.refused ran.run.unprobed ran.run.summary.launches ran.run.summary.findings"
-    " ran.run.dump ran.verdicts ran.next ran.times ran.trace"
+    " ran.run.dump ran.judged.verdicts ran.judged.next ran.judged.times ran.judged.trace"
 )
 class ProgramRunDocument(Document, frozen=True, kw_only=True, tag="rewriter.program-run"):
     """`rewriter run --json -- COMMAND`. `refused` are wrappers that got no probes, and `unprobed`

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
+from rewriter.commands._judged import Judged
 from rewriter.core.documents import Count, Document, LineIfKnown, Row
 from rewriter.core.printed import printed
 from rewriter.core.types import Json
-from rewriter.diagnosis.verdict import Verdict
-from rewriter.dump import timing
-from rewriter.dump.timing import Timed
 from rewriter.execution.run_result import RunResult
 from rewriter.locate.types import Launch
 
@@ -31,9 +28,9 @@ class RanLaunch(NamedTuple):
 
 @printed(
     "artifact=result.path command result.dump exit=result.code result.ended.signal"
-    " result.ended.message result.ended.timed_out result.interrupted verdict verdicts next"
-    " result.unexpected times trace result.seconds result.inputs result.outputs result.replayed"
-    " result.random_globals launches"
+    " result.ended.message result.ended.timed_out result.interrupted verdict=judged.first"
+    " judged.verdicts judged.next result.unexpected judged.times judged.trace result.seconds"
+    " result.inputs result.outputs result.replayed result.random_globals launches"
 )
 class RunDocument(Document, frozen=True, kw_only=True, tag="rewriter.run"):
     """`rewriter run --json` on an artifact. `dump` is null where nothing was recorded, `signal` 0
@@ -41,21 +38,7 @@ class RunDocument(Document, frozen=True, kw_only=True, tag="rewriter.run"):
 
     result: RunResult
     command: str
-    verdicts: tuple[Verdict, ...]
-    following: tuple[str, ...]  # for each verdict
-    trace: Path | None
-
-    @property
-    def next(self) -> str:
-        return next(iter(self.following), "")
-
-    @property
-    def times(self) -> tuple[Timed, ...]:
-        return timing.table(self.result.dump) if self.trace and self.result.dump else ()
-
-    @property
-    def verdict(self) -> Verdict | None:
-        return self.verdicts[0] if self.verdicts else None
+    judged: Judged
 
     @property
     def launches(self) -> tuple[RanLaunch, ...]:

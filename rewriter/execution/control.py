@@ -1,6 +1,14 @@
 """Switches dormant probes of running programs: writes the control file, and reads their state.
 
-`rewriter/runtime/control.py` describes the file, and the state files beside it.
+    rewriter.control 1
+    id=5f0c…
+    probes=print,hash
+    …
+
+Names are those of `Control`; lists are separated by commas. The file is replaced as a whole. A
+program ignores it unless only the program's own user can write it. In `PATH.d/` beside the file,
+each wrapper of each process reports its state. Programs read the one and write the other in
+`rewriter/runtime/cpp/control.h`.
 """
 
 from __future__ import annotations
@@ -10,9 +18,10 @@ import os
 import secrets
 import shutil
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +34,70 @@ from rewriter.core.transaction import unwritable
 from rewriter.dump.ring import copy_ring, rings_of
 from rewriter.instrumentation import probes as known_probes
 from rewriter.instrumentation.select import check_bytes, check_number
-from rewriter.runtime import control as runtime
 from rewriter.runtime.calls import Calls
-from rewriter.runtime.control import STATUS, VARIABLE, Control, ControlError, parse
+
+VARIABLE = "REWRITER_CONTROL"
+FORMAT, STATUS, VERSION = "rewriter.control", "rewriter.control-status", 1
+LARGEST = 1 << 16  # bytes of the file
+
+
+@dataclass(frozen=True)
+class Control:
+    """One request: which probes are on, and for what."""
+
+    id: str  # differs from that of the previous request
+    probes: tuple[str, ...] = ()  # empty: everything is off
+    kernels: tuple[str, ...] = ()  # patterns, case-insensitive; empty: all
+    launches: str = ""  # numbers and ranges as `Calls` reads them; empty: all
+    ranks: str = ""  # as `launches`
+    calls: int = 0  # how many calls each wrapper of each process records; 0: no limit
+    every: int = 1  # record every n-th call
+    until: int = 0  # record nothing after this time, milliseconds since 1970; 0: no end
+    dump: str = ""  # the dump directory; empty: that of the program
+    keep: int = 0  # how many calls of each wrapper the dump keeps, the last ones; 0: all
+    max_bytes: str = ""  # limit of the dump per process, as for `--max-bytes`; empty: none
+    quiet: bool = False  # print nothing
+
+    def encoded(self) -> bytes:
+        """The content of a control file."""
+        lines = [f"{FORMAT} {VERSION}"]
+        for name, value in asdict(self).items():
+            text = ",".join(value) if isinstance(value, tuple) else value
+            lines.append(f"{name}={int(text) if isinstance(text, bool) else text}")
+        return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
+
+
+def _parsed(data: bytes) -> Control:
+    """The request in the content of a control file. Raises `ValueError` if it is invalid."""
+    head, *lines = data[: LARGEST + 1].decode("utf-8", "surrogateescape").split("\n")
+    if len(data) > LARGEST or head.partition(" ")[0] != FORMAT:
+        raise ValueError(f"it is no {FORMAT}")
+    if head != f"{FORMAT} {VERSION}":
+        raise ValueError("it has another version")
+    kinds = {field.name: field.type for field in fields(Control)}
+    found: dict[str, Any] = {}
+    for line in filter(None, lines):
+        name, _, text = line.partition("=")
+        try:
+            found[name] = _value(name, str(kinds[name]), text)
+        except (KeyError, ValueError, RewriterError) as error:
+            raise ValueError(f"{name} is not as it has to be") from error
+    if "id" not in found or found.get("every") == 0:
+        raise ValueError("every is not as it has to be" if "id" in found else "it has no id")
+    return Control(**found)
+
+
+def _value(name: str, kind: str, text: str) -> Any:
+    """What a line of the file says."""
+    if name in ("launches", "ranks"):
+        return text and _numbers(name, text)
+    if name == "max_bytes":
+        return check_bytes(text)
+    if kind in ("int", "bool"):
+        if not (text.isascii() and text.isdecimal() and int(text[:17]) < 1 << 53):
+            raise ValueError(text)
+        return int(text) if kind == "int" else int(text) != 0
+    return text if kind == "str" else _listed(text)
 
 
 @dataclass(frozen=True)
@@ -103,14 +173,14 @@ def request(names: str, **options: Any) -> Control:
         probes,
         **{name: _READ[name](f"--{name.replace('_', '-')}", x) for name, x in given.items()},
     )
+    data = control.encoded()
     try:
-        data = control.text().encode("utf-8", "surrogateescape")
-        if len(data) > runtime.LARGEST:
-            raise ControlError(f"it has {len(data):,} bytes; at most {runtime.LARGEST:,} are read")
-        if (known := parse(data)) != control:
-            raise ControlError("a name has a line break")
+        if len(data) > LARGEST:
+            raise ValueError(f"it has {len(data):,} bytes; at most {LARGEST:,} are read")
+        if (known := _parsed(data)) != control:
+            raise ValueError("a name has a line break")
         return known
-    except ControlError as problem:
+    except ValueError as problem:
         raise RewriterError(
             "bad-control",
             f"no program would accept this request: {problem}",
@@ -176,7 +246,7 @@ def write(path: Path, control: Control) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
-            file.write(control.text().encode("utf-8", "surrogateescape"))
+            file.write(control.encoded())
         os.replace(temporary, path)
     except FileNotFoundError as error:
         raise _no_control(f"there is no directory {path.parent}") from error
@@ -196,13 +266,25 @@ def write(path: Path, control: Control) -> None:
 def _current(path: Path) -> Control | None:
     """The request in the file, if there is one. Raises `RewriterError` for another file."""
     try:
-        return runtime.read(os.fspath(path))
-    except ControlError as problem:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            about = os.fstat(file)
+            if not stat.S_ISREG(about.st_mode):
+                raise ValueError("it is no file")
+            if about.st_uid != os.geteuid():
+                raise ValueError("it belongs to another user")
+            if about.st_mode & 0o022:
+                raise ValueError("others than its owner can write it: chmod go-w")
+            return _parsed(os.read(file, LARGEST + 1))
+        finally:
+            os.close(file)
+    except (OSError, ValueError) as problem:
         if not os.path.lexists(path):
             return None
+        why = os.strerror(problem.errno or 0) if isinstance(problem, OSError) else problem
         raise RewriterError(
             "bad-control",
-            f"{path}: {problem}",
+            f"{path}: {why}",
             hint="Programs keep their current probes. Remove the file, and switch again.",
         ) from problem
 

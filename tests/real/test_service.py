@@ -16,7 +16,7 @@ import torch
 from capture import Compiled
 from harness import events, load
 from rewriter import cli
-from rewriter.runtime import control
+from rewriter.execution import control
 
 ROOT = Path(__file__).parents[2]
 

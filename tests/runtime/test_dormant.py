@@ -17,7 +17,8 @@ import pytest
 import torch
 
 from rewriter import cli
-from rewriter.runtime import attach, control
+from rewriter.execution import control
+from rewriter.runtime import attach
 from tables import options, row
 
 TABLE = [

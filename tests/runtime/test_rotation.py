@@ -20,7 +20,8 @@ from rewriter.core.errors import RewriterError
 from rewriter.dump import document_files
 from rewriter.dump.documents import RunFacts
 from rewriter.dump.reading import open_dump
-from rewriter.runtime import attach, control
+from rewriter.execution import control
+from rewriter.runtime import attach
 from tables import options, row
 
 TABLE = [row(repeats=True, after=[["out", "y"]])]

@@ -24,6 +24,7 @@ from rewriter.dump.directory import dump_directory
 from rewriter.dump.reading import is_recorded, open_dump
 from rewriter.dump.summary import DumpSummary, summarise
 from rewriter.execution import program
+from rewriter.execution.control import VARIABLE as CONTROL
 from rewriter.execution.hook import naming, of_probes, place_for_sockets, search_path
 from rewriter.execution.hook.server import Loaded, Process, Server
 from rewriter.execution.hook.startup.sitecustomize import PLAIN, RAISED, SOCKET, STACK, STACKS
@@ -35,7 +36,6 @@ from rewriter.instrumentation.types import Edited, Selection
 from rewriter.model_names import trace
 from rewriter.runtime import cache_directory
 from rewriter.runtime.attempt import FAILED, OUTPUTS
-from rewriter.runtime.control import VARIABLE as CONTROL
 
 Tell = Callable[[str], None]
 # In the exception of a process that tells of another one.

@@ -1,4 +1,4 @@
-// The control file of dormant probes: rewriter/runtime/control.py.
+// The control file of dormant probes: rewriter/execution/control.py.
 #pragma once
 
 #include <fcntl.h>

@@ -177,7 +177,7 @@ def register_operators(modules: Sequence[str]) -> None:
     """Import modules that register custom operators, which are evaluated in this process."""
     if not modules:
         return
-    from rewriter.runtime.host.wrapper import ProblemError, import_operators
+    from rewriter.runtime.host import ProblemError, import_operators
 
     for name in modules:
         try:

@@ -12,7 +12,7 @@ import torch
 from rewriter.artifact.opening import open_artifact
 from rewriter.execution.saved_artifact import loader_of, write_copy
 from rewriter.instrumentation.select import select
-from rewriter.runtime.host import wrapper
+from rewriter.runtime.host import ProblemError, wrapper
 from rewriter.runtime.host.measured import digest
 
 INPUTS = [torch.arange(12.0).reshape(3, 4), torch.arange(8.0).reshape(4, 2)]
@@ -70,6 +70,7 @@ def call(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
                 "seed": 0,
                 "interpret": False,
                 "inputs": 2,
+                "beside": None,
             }
         )
 
@@ -90,24 +91,24 @@ def test_it_is_called_with_probes(
 def test_a_function_takes_inputs_by_name(call: Callable[..., Any]) -> None:
     (output,) = call("function", "named.pt")["outputs"]
     assert output["sha256"] == digest(product(*INPUTS))
-    with pytest.raises(wrapper.ProblemError, match="expected a list"):
+    with pytest.raises(ProblemError, match="expected a list"):
         call("binary", "named.pt")
 
 
 def test_inputs_that_a_function_was_not_compiled_for(call: Callable[..., Any]) -> None:
-    with pytest.raises(wrapper.ProblemError) as caught:
+    with pytest.raises(ProblemError) as caught:
         call("function", "wide.pt")
     assert caught.value.slug == "bad-args-file"
     assert "size mismatch at index 1. expected 2, actual 5" in str(caught.value)
 
 
 def test_too_few_inputs(call: Callable[..., Any]) -> None:
-    with pytest.raises(wrapper.ProblemError, match="takes 2 inputs, the file holds 1"):
+    with pytest.raises(ProblemError, match="takes 2 inputs, the file holds 1"):
         call("binary", "few.pt")
 
 
 def test_of_another_torch(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch._inductor.codecache.torch_key", lambda: b"of another build")
-    with pytest.raises(wrapper.ProblemError, match="cannot load it") as caught:
+    with pytest.raises(ProblemError, match="cannot load it") as caught:
         call("binary")
     assert caught.value.slug == "not-loaded"

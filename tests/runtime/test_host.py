@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from torch._inductor import config, cpu_vec_isa
 
-from rewriter.runtime.host import wrapper
+from rewriter.runtime.host import ProblemError, wrapper
 
 WHOLE = "auto tmp0 = at::vec::Vectorized<float>::loadu(in_ptr0 + x0, static_cast<int64_t>({}));\n"
 PART = "auto tmp1 = at::vec::Vectorized<float>::loadu(in_ptr0 + x0, static_cast<int64_t>(5L));\n"
@@ -38,6 +38,6 @@ def test_kernels_get_vectors_of_their_size(text: str, bits: int | None) -> None:
 
 
 def test_vectors_that_this_machine_lacks() -> None:
-    with pytest.raises(wrapper.ProblemError, match=r"vectors of 4 floats, .* has 16, 8") as caught:
+    with pytest.raises(ProblemError, match=r"vectors of 4 floats, .* has 16, 8") as caught:
         wrapper._use_vectors(WHOLE.format(4))
     assert caught.value.slug == "wrong-machine"

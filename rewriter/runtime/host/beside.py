@@ -25,7 +25,12 @@ def seconds(
         for call, taken in zip((one, other), times, strict=True):
             started = time.perf_counter()
             call(list(inputs))
-            if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-                torch.cuda.synchronize()
+            synchronize()
             taken.append(time.perf_counter() - started)
     return [statistics.median(taken[1:]) for taken in times]
+
+
+def synchronize() -> None:
+    """Wait for the GPU, if it is used."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()

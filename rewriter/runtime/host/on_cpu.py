@@ -1,7 +1,7 @@
 """Runs a wrapper for a GPU on the CPU: its Triton kernels in Triton's interpreter.
 
 All that the wrapper makes on a GPU is made on the CPU, whose operators torch calls. What has no
-counterpart there raises `NotInterpretedError`.
+counterpart there raises `ProblemError`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from . import ProblemError
 from .interpreter import Kernel, Memory, watch
 
 _GPUS = ("cuda", "xpu")
 _CPU = torch.device("cpu")
 
 
-class NotInterpretedError(Exception):
-    """The wrapper has what only a GPU, or a machine with Triton, can run."""
+def not_interpreted(message: str) -> ProblemError:
+    """The error for what only a GPU, or a machine with Triton, can run."""
+    return ProblemError("not-interpreted", message)
 
 
 class _Checked(Kernel):
@@ -39,9 +41,7 @@ class _Checked(Kernel):
         try:
             super().run(*(one for part in self.taken for one in given[part]), **more)
         except (Exception, SystemExit) as error:
-            raise NotInterpretedError(
-                f"Triton's interpreter stops in {self.name}: {error}"
-            ) from error
+            raise not_interpreted(f"Triton's interpreter stops in {self.name}: {error}") from error
         if memory.faults:
             fault = memory.faults[0]
             raise IndexError(
@@ -63,7 +63,7 @@ class _OnCpu(TorchFunctionMode):
             if "CPU" not in str(error):
                 raise
             what = getattr(func, "__name__", str(func))
-            raise NotInterpretedError(f"torch has no {what} for the CPU") from error
+            raise not_interpreted(f"torch has no {what} for the CPU") from error
 
 
 def _moved(value: Any) -> Any:
@@ -78,7 +78,7 @@ def enter(folder: Path) -> None:
     """From now on, wrappers that are loaded in this process run on the CPU. Files of kernels are
     written to `folder`. TRITON_INTERPRET=1 has to be in the environment."""
     if importlib.util.find_spec("triton") is None:
-        raise NotInterpretedError("Triton is not installed")
+        raise not_interpreted("Triton is not installed")
     memory = Memory()
     watch(memory)
     torch.load = functools.partial(torch.load, map_location="cpu")
@@ -109,7 +109,7 @@ def enter(folder: Path) -> None:
 
     def refused(what: str) -> Callable[..., Any]:
         def compiled(*given: Any, **more: Any) -> Any:
-            raise NotInterpretedError(f"a kernel is written in {what}, not in Triton")
+            raise not_interpreted(f"a kernel is written in {what}, not in Triton")
 
         return compiled
 

@@ -27,14 +27,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .package_loader import loader_of, runner_of
+from . import ProblemError, import_operators
 
 
 def load(bindings: Any, spec: dict[str, Any]) -> dict[str, Any]:
     """Load each model as `aoti_load_package` does. Returns the answer: the mapped libraries."""
     if spec["imports"]:
-        from .wrapper import ProblemError, import_operators
-
         try:
             for name in spec["imports"]:
                 import_operators(name)
@@ -63,6 +61,24 @@ def _load(bindings: Any, package: str, model: str, library: str, device: str) ->
         return loader_of(bindings, package, model), ""
     except Exception as error:
         return None, f"{error}".partition("\nException raised from")[0].strip()
+
+
+def loader_of(bindings: Any, package: str, model: str) -> Any:
+    """Torch's own loader of a model in a package, without the checks that `load_package` does
+    first. `bindings` is `torch._C`."""
+    make = bindings._aoti.AOTIModelPackageLoader
+    try:
+        return make(package, model, False, 1, -1)
+    except TypeError:  # before torch 2.7
+        return make(package, model)
+
+
+def runner_of(bindings: Any, library: str, device: str) -> Any:
+    """Load the library of a model, as that loader does once it has unpacked a package."""
+    if device == "cpu":
+        return bindings._aoti.AOTIModelContainerRunnerCpu(library, 1)
+    make = getattr(bindings._aoti, f"AOTIModelContainerRunner{device.capitalize()}")
+    return make(library, 1, device, str(Path(library).parent))
 
 
 def _has(bindings: Any, device: str) -> bool:

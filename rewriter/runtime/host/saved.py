@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from . import ProblemError
+
 # The error of a saved function in torch 2.9 and later: how it begins, and where the guards are.
 _NO_GUARD_HOLDS = "GuardManager check failed"
 _GUARDS = re.compile(r"verbose_code_parts=\[(.*?)\]\s*,\s*num_guards_executed", re.DOTALL)
@@ -24,28 +26,27 @@ _MODES: tuple[Callable[[], AbstractContextManager[Any]], ...] = (
 )
 
 
-class NotLoadedError(Exception):
-    """torch does not load the file."""
-
-
 class GuardsError(Exception):
     """The inputs do not satisfy the guards of a saved function; the text names the guards."""
 
 
-def load(path: str, loader: str) -> Callable[..., Any]:
-    """Load a file or directory. `loader` is "function", or the format of a `CompiledArtifact`.
-
-    Raises `NotLoadedError`.
-    """
+def load(path: str, spec: dict[str, Any]) -> Callable[..., Any]:
+    """Load a file or directory, as the specification of the run says. Raises `ProblemError`."""
     try:
-        if loader == "function":
+        if spec["saved"] == "function":
             with open(path, "rb") as file:
                 return _in_its_mode(torch.compiler.load_compiled_function(file))
         inductor: Any = importlib.import_module("torch._inductor")
-        artifact: Callable[..., Any] = inductor.CompiledArtifact.load(path=path, format=loader)
+        # For others it is the format.
+        artifact: Callable[..., Any] = inductor.CompiledArtifact.load(
+            path=path, format=spec["saved"]
+        )
     except Exception as error:
         reason = f"{error}".strip().split("\n")[0]
-        raise NotLoadedError(f"{type(error).__name__}: {reason}" if reason else "") from error
+        what = f": {type(error).__name__}: {reason}" if reason else ""
+        raise ProblemError(
+            "not-loaded", f"torch {torch.__version__} cannot load it{what}"
+        ) from error
     return artifact
 
 

@@ -23,7 +23,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
-import os
 import re
 import sys
 import traceback
@@ -36,21 +35,13 @@ from typing import Any
 import torch
 
 from ..plain import measure
-from . import beside, on_cpu, recorded_values, tuned
+from . import ProblemError, beside, import_operators, on_cpu, recorded_values, saved, tuned
 from .harness import BENCHMARK, MAKE_INPUTS
 from .measured import digest
-from .package_loader import loader_of
+from .package import loader_of
 
 # A whole vector of floats in a C++ kernel; the number has an `L` where it is a part of one.
 _WHOLE = re.compile(r"Vectorized<float>::loadu\([^;\n]{0,1000}, static_cast<int64_t>\((\d+)\)\)")
-
-
-class ProblemError(Exception):
-    """The wrapper cannot run here, or not with these inputs. `slug` names the error."""
-
-    def __init__(self, slug: str, message: str) -> None:
-        super().__init__(message)
-        self.slug = slug
 
 
 def main(spec: dict[str, Any], act: Callable[[dict[str, Any]], dict[str, Any]]) -> int:
@@ -61,9 +52,6 @@ def main(spec: dict[str, Any], act: Callable[[dict[str, Any]], dict[str, Any]]) 
         code = 0
     except ProblemError as problem:
         report = {"problem": problem.slug, "message": str(problem)}
-        code = 2
-    except on_cpu.NotInterpretedError as problem:
-        report = {"problem": "not-interpreted", "message": str(problem)}
         code = 2
     except Exception as error:
         traceback.print_exc()
@@ -76,10 +64,8 @@ def main(spec: dict[str, Any], act: Callable[[dict[str, Any]], dict[str, Any]]) 
 def run(spec: dict[str, Any]) -> dict[str, Any]:
     """Run what `spec` names once: a wrapper, a package or saved code. Returns the report."""
     prepare(spec)
-    if spec["model"] is not None:
-        return run_package(spec)
-    if spec["saved"] is not None:
-        return run_saved(spec)
+    if spec["model"] is not None or spec["saved"] is not None:
+        return _run_saved(spec)
     module = load(Path(spec["wrapper"]))
     constants = _load_constants(spec["constants"])
     missing = [
@@ -119,14 +105,10 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     outputs = module.call(list(inputs))
     if choices is not None:
         tuned.keep(module, choices)
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.synchronize()
+    beside.synchronize()
     if not isinstance(outputs, (list, tuple)):
         outputs = [outputs]
-    result: dict[str, Any] = {
-        "outputs": [describe(output) for output in outputs],
-        "random_globals": missing,
-    }
+    result = {"outputs": [*map(describe, outputs)], "random_globals": missing}
     if spec["beside"]:
         other = load(Path(spec["beside"]))
         vars(other).update(constants)
@@ -150,16 +132,17 @@ def prepare(spec: dict[str, Any]) -> None:
         import_operators(name)
 
 
-def run_package(spec: dict[str, Any]) -> dict[str, Any]:
-    """Load a model of a package, call it once, and describe its outputs."""
-    inputs, keywords = load_inputs(spec["args"], keywords=True)
-    model = _load_package(spec["wrapper"], spec)
+def _run_saved(spec: dict[str, Any]) -> dict[str, Any]:
+    """Load a model of a package, or saved compiled code, call it once, and describe its outputs."""
+    inputs, keywords = load_inputs(spec["args"], keywords=spec["saved"] in (None, "function"))
+    load = saved.load if spec["model"] is None else _load_package
+    model = load(spec["wrapper"], spec)
     torch.manual_seed(spec["seed"])
     outputs = _call(model, inputs, keywords, spec)
     leaves = torch.utils._pytree.tree_leaves(outputs)
     result: dict[str, Any] = {"outputs": [*map(describe, leaves)], "random_globals": []}
     if spec["beside"]:
-        both = (model, _load_package(spec["beside"], spec))
+        both = (model, load(spec["beside"], spec))
         one, other = (lambda x, model=model: model(*x, **keywords) for model in both)
         result["seconds"] = beside.seconds(one, other, inputs)
     return result
@@ -179,47 +162,23 @@ def _load_package(path: str, spec: dict[str, Any]) -> Any:
     return AOTICompiledModel(loader_of(torch._C, path, spec["model"]))
 
 
-def run_saved(spec: dict[str, Any]) -> dict[str, Any]:
-    """Load saved compiled code, call it once, and describe its outputs."""
-    from . import saved
-
-    inputs, keywords = load_inputs(spec["args"], keywords=spec["saved"] == "function")
-    try:
-        function = saved.load(spec["wrapper"], spec["saved"])
-    except saved.NotLoadedError as error:
-        what = f": {error}" if str(error) else ""
-        raise ProblemError(
-            "not-loaded", f"torch {torch.__version__} cannot load it{what}"
-        ) from error
-    torch.manual_seed(spec["seed"])
-    try:
-        outputs = _call(function, inputs, keywords, spec)
-    except saved.GuardsError as error:
-        raise ProblemError(
-            "bad-args-file",
-            f"{spec['args']}: the function was not compiled for these inputs: {error}",
-        ) from error
-    leaves = torch.utils._pytree.tree_leaves(outputs)
-    return {"outputs": [describe(output) for output in leaves], "random_globals": []}
-
-
 def _call(
     function: Callable[..., Any], inputs: list[Any], keywords: dict[str, Any], spec: dict[str, Any]
 ) -> Any:
-    """Call a model and return its outputs. Raises `ProblemError` for a wrong number of inputs."""
+    """What a model returns. Raises `ProblemError` for inputs that it does not take."""
     try:
         outputs = function(*inputs, **keywords)
     except Exception as error:
         given = len(torch.utils._pytree.tree_leaves((inputs, keywords)))
-        if given == spec["inputs"]:
+        if given != spec["inputs"]:
+            why = f"the model takes {spec['inputs']} inputs, the file holds {given}: {error}"
+            why = why.splitlines()[0]
+        elif isinstance(error, saved.GuardsError):
+            why = f"the function was not compiled for these inputs: {error}"
+        else:
             raise
-        raise ProblemError(
-            "bad-args-file",
-            f"{spec['args']}: the model takes {spec['inputs']} inputs, the file holds {given}: "
-            f"{error}".splitlines()[0],
-        ) from error
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.synchronize()
+        raise ProblemError("bad-args-file", f"{spec['args']}: {why}") from error
+    beside.synchronize()
     return outputs
 
 
@@ -262,20 +221,6 @@ def _use_vectors(text: str) -> None:
         )
     if cpu_vec_isa.pick_vec_isa().nelements() != size:
         config.cpp.simdlen = 32 * size
-
-
-def import_operators(name: str) -> None:
-    """Import a module or Python file that registers the wrapper's custom operators."""
-    sys.path.insert(0, os.getcwd())
-    try:
-        if name.endswith(".py"):
-            path = Path(name).resolve()
-            sys.path.insert(0, str(path.parent))
-            name = path.stem
-        importlib.import_module(name)
-    except (Exception, SystemExit) as error:
-        reason = str(error) if isinstance(error, ImportError) else repr(error)
-        raise ProblemError("bad-import", f"--import {name}: {reason}") from error
 
 
 def own_inputs(module: ModuleType) -> list[Any]:

@@ -15,7 +15,7 @@ from rewriter.commands import _by_text, _diagnosis_text, _program
 from rewriter.commands._diagnose_examined import EAGER, Right, examined
 from rewriter.commands._diagnose_heap import watch
 from rewriter.commands._documents.diagnose import DiagnoseDocument
-from rewriter.commands._options import only_artifact, options_given, refuse_idle
+from rewriter.commands._options import only_artifact, options_given, refuse_options
 from rewriter.commands._output import from_here, write_page
 from rewriter.commands._probed_runs import (
     LONGER,
@@ -64,8 +64,7 @@ def _act_artifact(arguments: Arguments, path: str) -> int:
     if is_dump(path):
         refuse_run_options(arguments)
         why = "a dump is diagnosed by its values"
-        idle = options_given(arguments, "text")
-        refuse_idle(idle, why, "Drop it, or name the wrapper itself.")
+        refuse_options(arguments, "text", why, "Drop it, or name the wrapper itself.")
         return _act_dump(arguments, Path(path))
     needs_a_run = options_given(arguments, "expected", "against", "bundle")
     artifact = open_named(arguments, path, kernels=True)
@@ -94,7 +93,7 @@ def _act_artifact(arguments: Arguments, path: str) -> int:
 
 
 def _act_program(arguments: Arguments, command: Sequence[str]) -> int:
-    _program.refuse_options_of_artifacts(arguments, ())
+    _program.refuse_options_of_artifacts(arguments, "")
     program.require(command)
     right = _right(arguments)
     _require_dump(right, "a program", "-- COMMAND")
@@ -195,8 +194,8 @@ def _right(arguments: Arguments) -> Right:
     for output in filter(None, (arguments.output, arguments.bundle)):
         files.require_free(Path(output), overwrite=arguments.overwrite)
     if arguments.bundle is None:
-        idle = options_given(arguments, "weights")
-        refuse_idle(idle, "without --bundle there is no archive to put them into")
+        why = "without --bundle there is no archive to put them into"
+        refuse_options(arguments, "weights", why)
     given_graphs(arguments.graph)
     named = None if arguments.against == EAGER else arguments.against
     dump = None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rewriter.artifact.lone_library import LoneLibrary, open_library
-from rewriter.commands._options import WhichOptions, options_given, refuse_idle
+from rewriter.commands._options import WhichOptions, refuse_options
 from rewriter.commands._output import emit
 from rewriter.core.errors import OK
 from rewriter.core.terminal import Line, message, say, table
@@ -15,8 +15,8 @@ from rewriter.core.text import counted
 
 def show(arguments: WhichOptions, path: Path) -> int:
     """List what the symbols of a library show."""
-    idle = options_given(arguments, "models", "wrappers")
-    refuse_idle(idle, f"{path} is a library, which holds one model", "Drop the option.")
+    why = f"{path} is a library, which holds one model"
+    refuse_options(arguments, "models wrappers", why, "Drop the option.")
     library = open_library(path)
     if arguments.json:
         from rewriter.commands._documents.library import LibraryDocument

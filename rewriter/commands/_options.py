@@ -210,6 +210,11 @@ def options_given(arguments: Arguments, *names: str) -> list[str]:
     ]
 
 
+def refuse_options(arguments: Arguments, names: str, why: str, hint: str = "") -> None:
+    """As `refuse_idle`, for those of the fields in `names` that were given."""
+    refuse_idle(options_given(arguments, *names.split()), why, hint)
+
+
 def refuse_idle(given: Sequence[str], why: str, hint: str = "") -> None:
     """Raise `RewriterError` if options are `given` that would change nothing; `why` is the rest of
     a sentence: `a, b given, but …`."""

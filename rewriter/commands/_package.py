@@ -13,7 +13,7 @@ from pathlib import Path
 from rewriter.artifact.package.model import Package
 from rewriter.artifact.types import Artifact
 from rewriter.commands._deliver import BuiltPackage, Delivered, deliver, only_shows, require_target
-from rewriter.commands._options import options_given, refuse_idle
+from rewriter.commands._options import refuse_options
 from rewriter.commands._output import emit, steps, summary, warn_about
 from rewriter.commands._package_options import BuildOptions, PackageOptions
 from rewriter.core import files
@@ -40,8 +40,8 @@ def instrument(
 ) -> int:
     """Patch a package as the options say, and report it."""
     if arguments.no_rebuild:
-        idle = options_given(arguments, "in_place", "route", "no_check", "imports")
-        refuse_idle(idle, "--no-rebuild builds nothing")
+        idle = "in_place route no_check imports"
+        refuse_options(arguments, idle, "--no-rebuild builds nothing")
     default = _sources_path if arguments.no_rebuild else files.output_path
     done = build(
         arguments,

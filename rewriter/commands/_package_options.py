@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from rewriter.commands._click import Choice, Section
-from rewriter.commands._options import ModelOption, OutputOptions, options_given, refuse_idle
+from rewriter.commands._options import ModelOption, OutputOptions
 from rewriter.instrumentation.rebuild.types import ROUTES, Route
 
 _PACKAGES = Section("packages (.pt2)")
@@ -34,9 +32,3 @@ class PackageOptions(BuildOptions):
     no_rebuild: bool = _PACKAGES.flag(
         "--no-rebuild", "compile nothing: write a directory with the sources and a build script"
     )
-
-
-def refuse_package_options(arguments: BuildOptions, path: Path, *names: str) -> None:
-    """Refuse options for packages if the artifact is not a package, all or those of some names."""
-    names = names or ("route", "no_rebuild", "no_check", "imports", "models")
-    refuse_idle(options_given(arguments, *names), f"{path} is no package")

@@ -27,7 +27,6 @@ from rewriter.dump.directory import dump_directory
 from rewriter.dump.reading import is_recorded, open_dump
 from rewriter.execution.conclusion import Conclusion, write_conclusion
 from rewriter.execution.hook.run import run
-from rewriter.execution.host_process import HostOutput
 from rewriter.execution.runner import SILENT, blocking_environment, run_wrapper
 from rewriter.execution.standard_input import StandardInput
 from rewriter.instrumentation.types import Selection
@@ -157,7 +156,7 @@ class ArtifactSubject:
             timeout=self.arguments.timeout or how.timeout,
             tuned=dump.parent / _TUNED,
             environment={**SILENT, **blocking, **how.environment},
-            output=HostOutput(quiet=True),
+            output="quiet",
             report=steps(),
         )
         ran = run_wrapper(request)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rewriter.commands import _program_report as report
 from rewriter.commands._documents.program import ProgramRunDocument
-from rewriter.commands._options import RunOptions, options_given, refuse_idle
+from rewriter.commands._options import RunOptions, options_given, refuse_idle, refuse_options
 from rewriter.commands._output import emit
 from rewriter.commands._program_report import ProgramRun
 from rewriter.commands._selection import ProbedRunOptions, check_variables, names_probes
@@ -33,14 +33,12 @@ def no_program(words: Sequence[str]) -> RewriterError:
     )
 
 
-def refuse_options_of_artifacts(
-    arguments: RunOptions, names: Collection[str] = ("imports",)
-) -> None:
+def refuse_options_of_artifacts(arguments: RunOptions, names: str = "imports") -> None:
     """Refuse options of how an artifact is run, which mean nothing for a program, and the further
     options in `names`. Commands that check launches import what registers their operators."""
-    idle = options_given(arguments, "args", "constants", *names, "models", "seed")
+    names = f"args constants {names} models seed"
     hint = "Drop the option; `rewriter run --wrapper` chooses among the wrappers of a program."
-    refuse_idle(idle, "a program brings its own", hint)
+    refuse_options(arguments, names, "a program brings its own", hint)
 
 
 def act(arguments: ProbedRunOptions, command: Sequence[str]) -> int:

@@ -11,9 +11,9 @@ from rewriter.artifact.package.model import Package
 from rewriter.artifact.types import Artifact, Wrapper
 from rewriter.commands._deliver import deliver, only_shows, require_target
 from rewriter.commands._documents.replace import ReplaceDocument
+from rewriter.commands._options import refuse_options
 from rewriter.commands._output import emit
 from rewriter.commands._package import build, tell_built, tell_checked
-from rewriter.commands._package_options import refuse_package_options
 from rewriter.commands._selection import indices
 from rewriter.commands._verify import given_graphs, register_operators
 from rewriter.commands.replace import Arguments
@@ -27,7 +27,6 @@ from rewriter.diagnosis.verification.replacing.insert import (
 )
 from rewriter.diagnosis.verification.replacing.insert_cpp import NotCalledError
 from rewriter.diagnosis.verification.replacing.substitutes import Substitute, substitutes
-from rewriter.execution.host_process import HostOutput
 from rewriter.execution.runner import RunRequest, seconds_beside
 from rewriter.instrumentation.editable import require_plain
 from rewriter.instrumentation.rebuild.patch import Probed
@@ -49,7 +48,7 @@ def act(arguments: Arguments) -> int:
                 "its launches would be replaced by",
                 hint="Replace them in the .pt2 package.",
             )
-        refuse_package_options(arguments, artifact.path, "route", "no_check", "models")
+        refuse_options(arguments, "route no_check models", f"{artifact.path} is no package")
         require_target(arguments, artifact, probing=True)
     register_operators(arguments.imports)
     chosen = _chosen(arguments, artifact, wrapper)
@@ -158,7 +157,7 @@ def _cost(
         artifact,
         args=Path(arguments.args) if arguments.args else None,
         imports=arguments.imports,
-        output=HostOutput(muted=True),
+        output="muted",
     )
     try:
         return seconds_beside(request, other)

@@ -15,7 +15,7 @@ from rewriter.artifact.types import Artifact
 from rewriter.commands import _run_text as text
 from rewriter.commands._documents.run import RunDocument
 from rewriter.commands._judged import judge
-from rewriter.commands._options import RunOptions, options_given, refuse_idle
+from rewriter.commands._options import RunOptions, refuse_options
 from rewriter.commands._output import counting, emit, steps, verdict_lines
 from rewriter.commands._selection import ProbedRunOptions, check_variables, selection
 from rewriter.core.errors import RewriterError
@@ -24,7 +24,6 @@ from rewriter.diagnosis.verdict_text import OPTIONS
 from rewriter.dump.reading import is_dump
 from rewriter.execution import replay
 from rewriter.execution.conclusion import Conclusion
-from rewriter.execution.host_process import HostOutput
 from rewriter.execution.replay import RecordedCall
 from rewriter.execution.runner import SILENT, RunRequest, blocking_environment, run_wrapper
 from rewriter.instrumentation.editable import already_instrumented
@@ -71,7 +70,7 @@ def request_of(arguments: RunOptions, artifact: Artifact) -> RunRequest:
         overwrite=arguments.overwrite,
         timeout=arguments.timeout,
         command=arguments.command_line,
-        output=HostOutput(quiet=True),
+        output="quiet",
     )
 
 
@@ -96,8 +95,8 @@ def act(arguments: ProbedRunOptions, path: str) -> int:
     if not is_dump(path):
         replay.require_call(path)
         return _act(arguments, path, open_named(arguments, path), None)
-    idle = options_given(arguments, "args", "models", "wrappers")
-    refuse_idle(idle, "a recorded call has its own", "Drop the option.")
+    why = "a recorded call has its own"
+    refuse_options(arguments, "args models wrappers", why, "Drop the option.")
     recorded = replay.open_call(path)
     return _act(arguments, path, recorded.artifact, recorded)
 
@@ -116,7 +115,7 @@ def _act(
         interpret=arguments.interpret,
         environment={**blocking, **(SILENT if arguments.quiet else {})},
         command=command_to_repeat(arguments),
-        output=HostOutput(quiet=arguments.json),
+        output="quiet" if arguments.json else "shown",
         report=steps(),
     )
     with _progress(artifact, chosen) as progress:

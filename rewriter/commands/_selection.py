@@ -23,6 +23,7 @@ from rewriter.commands._options import (
     RunOptions,
     options_given,
     refuse_idle,
+    refuse_options,
 )
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import ArgsMode, Format, When
@@ -206,8 +207,8 @@ def selection(
     if is_dormant:
         fixed = set(result.probes) - {*probes.SWITCHED, "inputs", "record"}
         refuse_idle([f"--probe {x}" for x in sorted(fixed)], "it cannot be dormant")
-        idle = options_given(arguments, "calls", "first", "every", "last")
-        refuse_idle(idle, "`rewriter control` says which calls dormant probes record")
+        why = "`rewriter control` says which calls dormant probes record"
+        refuse_options(arguments, "calls first every last", why)
     return result
 
 

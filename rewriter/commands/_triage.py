@@ -20,7 +20,7 @@ from rewriter.commands._documents.triage import (
     TriageStep,
 )
 from rewriter.commands._judged import Judged, judge
-from rewriter.commands._options import RunOptions, only_artifact, options_given, refuse_idle
+from rewriter.commands._options import RunOptions, only_artifact, refuse_options
 from rewriter.commands._output import emit, from_here, steps, verdict_lines
 from rewriter.commands._run import again, open_plain, request_of
 from rewriter.commands._selection import environment_kernels
@@ -128,7 +128,7 @@ def _act_artifact(arguments: RunOptions, path: str) -> int:
     taken = _Steps(json=arguments.json)
 
     def start(added: Mapping[str, str], is_again: bool) -> tuple[ExitStatus, float]:
-        output = HostOutput(quiet=True, muted=is_again)
+        output: HostOutput = "muted" if is_again else "quiet"
         ran = _run(replace(request, dump=None, environment=added, output=output))
         return ran.ended, ran.seconds
 
@@ -165,7 +165,7 @@ def _probed(
     request = replace(
         request,
         environment={**SILENT, **(blocking_environment() if blocking else {})},
-        output=HostOutput(muted=True),
+        output="muted",
     )
     for names in (_PROBES, "names"):
         result = _run(replace(request, selection=select(names)))
@@ -197,7 +197,7 @@ def _tell(result: RunResult, judged: Judged) -> None:
 
 
 def _act_program(arguments: RunOptions, command: Sequence[str]) -> int:
-    _program.refuse_options_of_artifacts(arguments, ["imports", "wrappers"])
+    _program.refuse_options_of_artifacts(arguments, "imports wrappers")
     program.require(command)
     taken = _Steps(json=arguments.json)
     given = StandardInput()
@@ -281,8 +281,7 @@ def _started(
 
 
 def _act_dump(arguments: RunOptions, path: str) -> int:
-    idle = options_given(arguments, "args", "dump", "timeout", "overwrite")
-    refuse_idle(idle, "a dump is only read")
+    refuse_options(arguments, "args dump timeout overwrite", "a dump is only read")
     opened = open_dump(path)
     known = read_conclusion(opened.home)
     conclusion = known or without_conclusion(opened.home)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rewriter.commands import _program
 from rewriter.commands import _program_report as report
 from rewriter.commands._documents.verify import VerifyDocument
-from rewriter.commands._options import RunOptions, only_artifact, options_given, refuse_idle
+from rewriter.commands._options import RunOptions, only_artifact, refuse_options
 from rewriter.commands._output import counting, emit, from_here, steps, verdict_lines
 from rewriter.commands._program_report import ProgramRun
 from rewriter.commands._run import open_plain, request_of
@@ -25,7 +25,6 @@ from rewriter.diagnosis.verification import text
 from rewriter.diagnosis.verification.types import Verification
 from rewriter.dump.reading import is_dump, is_recorded
 from rewriter.execution import program
-from rewriter.execution.host_process import HostOutput
 from rewriter.execution.runner import SILENT, run_wrapper
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
@@ -61,7 +60,7 @@ def _act_artifact(arguments: Arguments, path: str) -> int:
         request_of(arguments, artifact),
         selection=_selection(arguments),
         environment=SILENT,
-        output=HostOutput(quiet=True),
+        output="quiet",
         report=steps(),
     )
     ran = run_wrapper(request)
@@ -76,7 +75,7 @@ def _act_artifact(arguments: Arguments, path: str) -> int:
 
 
 def _act_program(arguments: Arguments, command: Sequence[str]) -> int:
-    _program.refuse_options_of_artifacts(arguments, ())
+    _program.refuse_options_of_artifacts(arguments, "")
     program.require(command)
     claims = _given(arguments)
     probed = _program.run_probed(_program.request_of(arguments, command, _selection(arguments)))
@@ -92,8 +91,8 @@ def _act_program(arguments: Arguments, command: Sequence[str]) -> int:
 
 def refuse_run_options(arguments: RunOptions) -> None:
     """Refuse options of a run: a dump is only read."""
-    idle = options_given(arguments, "args", "dump", "wrappers")
-    refuse_idle(idle, "nothing is run: the dump has it all", "Drop the option.")
+    why = "nothing is run: the dump has it all"
+    refuse_options(arguments, "args dump wrappers", why, "Drop the option.")
 
 
 def _selection(arguments: Arguments) -> Selection:

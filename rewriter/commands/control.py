@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rewriter.commands._click import Choice, Section, argument, command
-from rewriter.commands._options import JsonOption, Value, options_given, refuse_idle
+from rewriter.commands._options import JsonOption, Value, refuse_options
 from rewriter.commands._output import emit, from_here
 from rewriter.core.errors import OK, RewriterError
 from rewriter.core.terminal import message, say
@@ -129,5 +129,6 @@ def _settings(arguments: _Settings) -> dict[str, Any]:
 
 
 def _refuse_idle(arguments: Arguments, *, but: str = "") -> None:
-    idle = options_given(arguments, *(name for name in _NAMES if name != but), "probes")
-    refuse_idle(idle, f"`{arguments.action}` takes no more", "They belong to `set`.")
+    names = " ".join(name for name in [*_NAMES, "probes"] if name != but)
+    why = f"`{arguments.action}` takes no more"
+    refuse_options(arguments, names, why, "They belong to `set`.")

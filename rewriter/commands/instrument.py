@@ -5,9 +5,9 @@ from __future__ import annotations
 from rewriter.artifact.opening import open_artifact
 from rewriter.commands._click import Choice, argument, command
 from rewriter.commands._deliver import among_others, deliver, require_target
-from rewriter.commands._options import ARGS, ARTIFACT, PROBES, WHICH, output_option
+from rewriter.commands._options import ARGS, ARTIFACT, PROBES, WHICH, output_option, refuse_options
 from rewriter.commands._output import emit, summary, warn_about
-from rewriter.commands._package_options import PackageOptions, refuse_package_options
+from rewriter.commands._package_options import PackageOptions
 from rewriter.commands._selection import ProbeOptions, selection
 from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK
@@ -66,7 +66,8 @@ def act(arguments: Arguments) -> int:
         from rewriter.commands import _package
 
         return _package.instrument(arguments, artifact, chosen, may_replace=arguments.replace)
-    refuse_package_options(arguments, artifact.path)
+    idle = "route no_rebuild no_check imports models"
+    refuse_options(arguments, idle, f"{artifact.path} is no package")
     require_target(arguments, artifact, probing=True)
     is_one = artifact.makes_one(arguments.output)
     with among_others(artifact):

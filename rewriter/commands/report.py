@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from rewriter.commands._click import Choice, Section, argument, command
-from rewriter.commands._options import OUTPUT, JsonOption, options_given, refuse_idle
+from rewriter.commands._options import OUTPUT, JsonOption, refuse_options
 from rewriter.commands._output import emit, write_page
 from rewriter.core import files, json_text
 from rewriter.core.errors import DIFFERS, OK, RewriterError
@@ -81,8 +81,7 @@ def act(arguments: Arguments) -> int:
             hint="Name a file with -o.",
         )
     if to_stdout or ((arguments.json or arguments.trend) and not arguments.output):
-        idle = options_given(arguments, "open")
-        refuse_idle(idle, "no page is written", "Name a file with -o.")
+        refuse_options(arguments, "open", "no page is written", "Name a file with -o.")
     suffix = Path(arguments.output or "").suffix
     if suffix not in (*_PAGE, *_DATA):
         raise RewriterError(
@@ -136,8 +135,8 @@ def _write_data(arguments: Arguments, dump: Dump, output: Path) -> int:
     from rewriter.dump import timing
     from rewriter.report import launch_log, model, sources, table
 
-    idle = options_given(arguments, "artifact", "no_histograms", "trend", "json", "open")
-    refuse_idle(idle, f"{output} is no page", "Drop the option.")
+    idle = "artifact no_histograms trend json open"
+    refuse_options(arguments, idle, f"{output} is no page", "Drop the option.")
     files.require_free(output, overwrite=arguments.overwrite)
     runs = model.named(dump, arguments.runs)
     if output.suffix == ".json":

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from rewriter.commands._click import command
-from rewriter.commands._options import (
-    ARTIFACT,
-    RUN,
-    options_given,
-    programs_argument,
-    refuse_idle,
-)
+from rewriter.commands._options import ARTIFACT, RUN, programs_argument, refuse_options
 from rewriter.commands._selection import ProbedRunOptions
 from rewriter.core.errors import RewriterError
 
@@ -79,12 +73,11 @@ def act(arguments: Arguments) -> int:
                 f"{words[0]} is in front of --, and a program is behind it",
                 hint="Run one of the two.",
             )
-        _program.refuse_options_of_artifacts(arguments, ("imports", "interpret"))
+        _program.refuse_options_of_artifacts(arguments, "imports interpret")
         return _program.act(arguments, arguments.program)
     if not words:
         program.require(())
     if len(words) > 1:
         raise _program.no_program(words)
-    idle = options_given(arguments, "dormant")
-    refuse_idle(idle, "an artifact is called once, with the probes on")
+    refuse_options(arguments, "dormant", "an artifact is called once, with the probes on")
     return _run.act(arguments, words[0])

@@ -12,9 +12,8 @@ from rewriter.commands._options import (
     ARTIFACT,
     OUTPUT,
     OutputOptions,
-    options_given,
     output_option,
-    refuse_idle,
+    refuse_options,
 )
 from rewriter.commands._output import emit
 from rewriter.core import files
@@ -106,8 +105,8 @@ def _check_probes(arguments: Arguments, artifact: Artifact) -> int:
     """Say of each wrapper whether its probes are what `instrument` writes."""
     from rewriter.instrumentation import probe_check
 
-    idle = options_given(arguments, "output", "in_place", "diff", "check", "overwrite")
-    refuse_idle(idle, "--check-probes writes nothing")
+    idle = "output in_place diff check overwrite"
+    refuse_options(arguments, idle, "--check-probes writes nothing")
 
     artifact.require_sound()
     checks = [(wrapper.name, probe_check.check(wrapper)) for wrapper in artifact.wrappers]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from rewriter.core import json_text
 from rewriter.core.exit_status import ExitStatus
@@ -34,13 +35,9 @@ class HostRun:
     report: Json
 
 
-@dataclass(frozen=True)
-class HostOutput:
-    """Where the output of the wrapper goes: `quiet` sends its standard output to standard error,
-    `muted` drops both."""
-
-    quiet: bool = False
-    muted: bool = False
+# Where the output of the wrapper goes: `quiet` sends its standard output to standard error, `muted`
+# drops both.
+HostOutput = Literal["shown", "quiet", "muted"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +57,7 @@ class HostRequest:
     timeout: float | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     command: str = "rewriter.run"
-    output: HostOutput = field(default_factory=HostOutput)
+    output: HostOutput = "shown"
     progress: Callable[[int], None] | None = None
     report: Callable[[str], None] = lambda text: None
 
@@ -96,14 +93,15 @@ def run_host(
             progress(_launches_begun(dump))
 
     started = time.perf_counter()
-    heard = StandardError(shown=True) if output.quiet and not output.muted else None
+    heard = StandardError(shown=True) if output == "quiet" else None
+    dropped = subprocess.DEVNULL if output == "muted" else None
     with heard.reading() if heard else nullcontext():
         ended = run_killable(
             [sys.executable, "-c", program, str(file)],
             environment,
             timeout=timeout,
-            stdout=subprocess.DEVNULL if output.muted else sys.stderr if output.quiet else None,
-            stderr=subprocess.DEVNULL if output.muted else heard.descriptor if heard else None,
+            stdout=sys.stderr if heard else dropped,
+            stderr=heard.descriptor if heard else dropped,
             on_poll=on_poll if progress and dump else None,
         )
     seconds = time.perf_counter() - started

@@ -22,7 +22,7 @@ from rewriter.dump.directory import dump_directory, require_free
 from rewriter.dump.names import Names
 from rewriter.execution import saved_artifact
 from rewriter.execution.collecting import collect, kept_dump
-from rewriter.execution.host_process import HostOutput, HostRequest, run_host
+from rewriter.execution.host_process import HostRequest, run_host
 from rewriter.execution.replay import RecordedCall
 from rewriter.execution.run_result import Inputs, InterruptedRunError, RunResult
 from rewriter.execution.saved_artifact import loader_of
@@ -114,7 +114,7 @@ def run(
             overwrite=overwrite,
             timeout=timeout,
             environment=environment,
-            output=HostOutput(quiet),
+            output="quiet" if quiet else "shown",
         )
     )
     if result.ended.interrupted:

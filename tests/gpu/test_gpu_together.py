@@ -9,7 +9,6 @@ import torch
 
 import rewriter
 from rewriter.dump.reading import open_dump
-from rewriter.execution.host_process import HostOutput
 from rewriter.execution.runner import RunRequest, run_wrapper
 
 pytestmark = [
@@ -32,7 +31,7 @@ def fingerprints(
         dump=folder,
         environment={"REWRITER_QUIET": "1"},
         tuned=tuned,
-        output=HostOutput(quiet=True),
+        output="quiet",
     )
     ran = run_wrapper(request)
     assert not ran.crashed, ran.ended.message

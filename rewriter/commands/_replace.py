@@ -76,10 +76,7 @@ def act(arguments: Arguments) -> int:
         document = ReplaceDocument(
             artifact=str(artifact.path),
             launches=tuple(x.launch.index for x in chosen),
-            changed=delivered.changed,
-            output=delivered.output,
-            backup=delivered.backup,
-            diff=delivered.diff,
+            delivered=delivered,
             before=times[0],
             seconds=times[1],
             unmeasured=cost if isinstance(cost, str) else "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,24 +12,35 @@ from pathlib import Path
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.recognise import program_hint
 from rewriter.artifact.types import Artifact
-from rewriter.commands import _run_text as text
 from rewriter.commands._documents.run import RunDocument
 from rewriter.commands._judged import judge
 from rewriter.commands._options import RunOptions, refuse_options
-from rewriter.commands._output import counting, emit, steps, verdict_lines
+from rewriter.commands._output import (
+    counting,
+    emit,
+    finite_style,
+    from_here,
+    steps,
+    verdict_lines,
+)
 from rewriter.commands._selection import ProbedRunOptions, check_variables, selection
 from rewriter.core.errors import RewriterError
-from rewriter.core.terminal import message, say
+from rewriter.core.terminal import message, say, table
+from rewriter.core.text import figure
+from rewriter.diagnosis.verdict import lacks_operator
 from rewriter.diagnosis.verdict_text import OPTIONS
+from rewriter.dump import timing
 from rewriter.dump.reading import is_dump
 from rewriter.execution import replay
 from rewriter.execution.conclusion import Conclusion
 from rewriter.execution.replay import RecordedCall
+from rewriter.execution.run_result import Replayed, RunResult
 from rewriter.execution.runner import SILENT, RunRequest, blocking_environment, run_wrapper
 from rewriter.instrumentation.editable import already_instrumented
 from rewriter.instrumentation.types import Selection
 
 _LONG = 20  # launches; with fewer they are not counted
+_STATISTICS = ("min", "max", "mean", "std", "nan", "inf")
 
 
 def open_named(arguments: RunOptions, path: str, *, kernels: bool = False) -> Artifact:
@@ -75,9 +86,7 @@ def request_of(arguments: RunOptions, artifact: Artifact) -> RunRequest:
 
 
 def again(arguments: RunOptions, path: str, options: str, *, blocking: bool) -> str:
-    """The command to repeat a run with other probe options; empty if there are no options."""
-    if not options:
-        return ""
+    """The command to repeat a run with other probe options."""
     words = ["rewriter", "run", path]
     for option in ("args", "constants", "seed", "timeout"):
         if (value := getattr(arguments, option)) not in (None, 0):
@@ -133,19 +142,19 @@ def _act(
     if arguments.json:
         emit(done)
     else:
-        text.show(done)
+        _show(done)
         if recorded is not None:
-            text.show_replay(ran, recorded)
+            _show_replay(ran, recorded)
         if ran.crashed:
             hint = (
                 ""
                 if request.is_probed
                 else again(arguments, path, "--probe names,sync", blocking=False)
             )
-            message(*text.crash(done, hint))
+            message(*_crash(done, hint))
         for verdict, command_line in done.judged.pairs:
             say(*verdict_lines(verdict, command_line))
-        text.tell(done)
+        _tell(done)
     return ran.code
 
 
@@ -171,3 +180,101 @@ def _progress(
         return
     with counting() as bar:
         yield lambda done: bar(done, total)
+
+
+def _show(done: RunDocument) -> None:
+    ran = done.result
+    # The table of times lists the launches, too.
+    if (rows := list(_rows(done))) and (not ran.is_timed or any(row[3] for row in rows)):
+        head = ["#", "kernel", "runs", "writes", "type", *_STATISTICS]
+        say(*table([head, *rows], finite_style))
+    if done.judged.times:
+        say(*table(timing.lines(done.judged.times)))
+    for index, output in enumerate(ran.outputs):
+        what = (
+            f"{output['dtype']}{output['shape']} {output['device']} sha256 {output['sha256'][:16]}"
+            if output["type"] == "tensor"
+            else output["value"]
+        )
+        what += f" nan {output['nan']}" if output.get("nan") else ""
+        say(f"output {index}: {what}")
+    for row in ran.unexpected:
+        say(f"unexpected input {row.get('arg', '')}: {row['unexpected']}")
+
+
+def _show_replay(ran: RunResult, recorded: RecordedCall) -> None:
+    """Says whether a replayed call returned what was recorded."""
+    if ran.crashed:
+        return
+    say(replay_line(f"{recorded.run.path}", ran.replayed))
+    if recorded.random:
+        message(
+            f"note: {', '.join(recorded.random)} drew random numbers, and the state of the "
+            "generators is not in the dump: what comes of them is not the same"
+        )
+
+
+def replay_line(call: str, states: Sequence[Replayed]) -> str:
+    """Says how many outputs are equal to the recorded ones, and the numbers of those that are
+    not."""
+    numbers: dict[Replayed, list[str]] = {"equal": [], "differs": [], "unknown": [], "value": []}
+    for number, state in enumerate(states):
+        numbers[state].append(str(number))
+    same, different, unknown = numbers["equal"], numbers["differs"], numbers["unknown"]
+    total = len(same) + len(different) + len(unknown)
+    if not total:
+        return f"replayed {call}"
+    if len(same) == total:
+        return f"replayed {call}: every output is what was recorded, bit for bit"
+    line = f"replayed {call}: {len(same)} of {total} outputs are what was recorded, bit for bit"
+    line += f"; different: {', '.join(different)}" if different else ""
+    return line + (f"; not recorded: {', '.join(unknown)}" if unknown else "")
+
+
+def _tell(done: RunDocument) -> None:
+    ran, trace = done.result, done.judged.trace
+    if ran.inputs == "random" and ran.launches:
+        message(
+            "note: the inputs were random, those of the wrapper's own get_args(): what is found "
+            "may be theirs. --args FILE.pt takes others; `rewriter run DUMP/rank0/run0` has those "
+            "of a recorded call"
+        )
+    if ran.random_globals:
+        message(
+            f"note: {', '.join(ran.random_globals)} held random values: Inductor's loader sets "
+            "them to the model's frozen weights. Pass --constants FILE.pt for the real ones."
+        )
+    if ran.dump is not None:
+        message(f"dump: {from_here(ran.dump)}")
+    if trace is not None:
+        message(f"trace for Perfetto or chrome://tracing: {from_here(trace)}")
+    ended = "stopped" if ran.ended.stopped or ran.by_probe else "crashed" if ran.crashed else "ran"
+    message(f"{ended} in {ran.seconds:.1f} s; to repeat: {done.command}")
+
+
+def _crash(done: RunDocument, probed: str) -> list[str]:
+    """The text about a crash, besides the verdicts; `probed` is a command that would get one."""
+    ran, ended = done.result, done.result.ended
+    how = "was stopped" if ended.interrupted else "did not end" if ended.timed_out else "crashed"
+    lines = [f"{ran.path}: the wrapper {how}: {ended}"]
+    if not done.judged.verdicts:
+        hint = f"To learn at which launch: {probed}" if probed else "No probed launch had begun."
+        lines.append(f"  {hint}")
+    if lacks_operator(ended.message):
+        lines.append("  Pass --import with the module that registers the operator.")
+    return lines
+
+
+def _rows(done: RunDocument) -> Iterator[list[str]]:
+    from rewriter.runtime.text import short_dtype
+
+    for launch, runs, outputs in done.launches:
+        first = [str(launch.index), launch.kernel, str(runs)]
+        for row in outputs or [{}]:
+            cells = [""] * 8
+            if "arg" in row:
+                kind = short_dtype(row["dtype"]) + str(row["shape"])
+                numbers = [figure(row[key]) for key in _STATISTICS] if "numel" in row else [""] * 6
+                cells = [row["arg"], kind, *numbers]
+            yield [*first, *cells]
+            first = ["", "", ""]

@@ -14,7 +14,7 @@ import torch
 
 import dumps
 from rewriter.cli import main
-from rewriter.commands._run_text import replay_line
+from rewriter.commands._run import replay_line
 from rewriter.core.errors import RewriterError
 from rewriter.dump.reading import is_dump
 from rewriter.execution import replay

@@ -147,7 +147,7 @@ def _starts(launch: LaunchComparison) -> list[str]:
 
 
 def _type(tensor: TensorComparison) -> str:
-    from rewriter.runtime.text import short_dtype
+    from rewriter.core.dtypes import short_dtype
 
     if tensor.tensors is None:
         texts = (row.value if isinstance(row, ScalarRow) else None for row in (tensor.a, tensor.b))

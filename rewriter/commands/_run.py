@@ -266,7 +266,7 @@ def _crash(done: RunDocument, probed: str) -> list[str]:
 
 
 def _rows(done: RunDocument) -> Iterator[list[str]]:
-    from rewriter.runtime.text import short_dtype
+    from rewriter.core.dtypes import short_dtype
 
     for launch, runs, outputs in done.launches:
         first = [str(launch.index), launch.kernel, str(runs)]

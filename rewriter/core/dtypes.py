@@ -30,6 +30,16 @@ _SIZES = {
     "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2, "int8": 1, "uint8": 1, "bool": 1,
 }  # fmt: skip
 
+_SHORT = (
+    ("float8_", "f8"),
+    ("bfloat", "bf"),
+    ("float", "f"),
+    ("complex", "c"),
+    ("uint", "u"),
+    ("int", "i"),
+    ("bool", "b8"),
+)
+
 # The names in C++, without a namespace: torch/csrc/inductor/cpp_prefix.h, c10/util.
 IN_CPP = {
     "float": "float32",
@@ -48,6 +58,15 @@ IN_CPP = {
 def is_floating(dtype: object) -> bool:
     """Whether elements of a dtype may be NaN or infinite: floating-point and complex ones."""
     return str(dtype).startswith(("float", "bfloat", "complex"))
+
+
+def short_dtype(dtype: object) -> str:
+    """The usual abbreviation of a dtype: `f32`, `bf16`, `i64`, `b8`, `c64`, `f8e4m3fn`."""
+    name = str(dtype).removeprefix("torch.")
+    for long, short in _SHORT:
+        if name.startswith(long):
+            return short + name.removeprefix(long)
+    return name
 
 
 def element_size(dtype: str) -> int:

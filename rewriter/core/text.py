@@ -1,4 +1,4 @@
-"""Counts, figures and names for people. The runtime has its own (`rewriter/runtime/text.py`)."""
+"""Counts, figures and names for people."""
 
 from __future__ import annotations
 

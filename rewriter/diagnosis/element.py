@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from rewriter.core.text import figure
 from rewriter.diagnosis.verdict import ElementRead, ElementStep, Producer
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import Flow, FlowNode, ValueOrigin
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import NonFinite, TensorRow
 from rewriter.dump.saved import searched
-from rewriter.runtime.text import number
 
 if TYPE_CHECKING:
     import torch
@@ -199,7 +199,7 @@ def _saved(run: RunDump, row: TensorRow) -> torch.Tensor | None:
 
 
 def _text(value: torch.Tensor) -> str:
-    return number(float(value))
+    return figure(float(value))
 
 
 def _element(one: _Given, place: Index) -> ElementRead:

@@ -6,16 +6,16 @@ import shlex
 from collections.abc import Sequence
 from itertools import chain
 
+from rewriter.core.dtypes import short_dtype
 from rewriter.core.labels import short
 from rewriter.core.terminal import escape
-from rewriter.core.text import some
+from rewriter.core.text import figure, some
 from rewriter.diagnosis.history import ordinal
 from rewriter.diagnosis.verdict import CrashVerdict, Earlier, Verdict, VerdictArgument
 from rewriter.dump.names import SourceLine
 from rewriter.dump.rows import ScalarRow, TensorRow, ValueRow
 from rewriter.instrumentation.probes import args_mode
 from rewriter.instrumentation.types import Selection
-from rewriter.runtime.text import number, short_dtype
 
 # Placeholders in the template of a command: probe options, and the beginning of a wrapper's name.
 OPTIONS, WRAPPER = "{options}", "{wrapper}"
@@ -140,7 +140,7 @@ def history(earlier: Sequence[Earlier], now: ValueRow | None) -> str:
     # As ordinals: numbers would be taken for those of `--calls`, which count from 0.
     first, last = ordinal(shown[0][0]), ordinal(shown[-1][0])
     calls = f"the {first} call" if len(shown) == 1 else f"the {first} to {last} call"
-    return f"max |x| in {calls}: {', '.join(number(size) for _, size in shown)}"
+    return f"max |x| in {calls}: {', '.join(figure(size) for _, size in shown)}"
 
 
 def is_after(argument: VerdictArgument) -> bool:
@@ -164,7 +164,7 @@ def statistics(row: ValueRow | None) -> str:
     if not isinstance(row, TensorRow) or not row.is_measured:
         return "not measured"
     values = [(name, row.statistics[name]) for name in _SHOWN if row.statistics[name] is not None]
-    text = " ".join(f"{name} {x if isinstance(x, str) else number(x)}" for name, x in values)
+    text = " ".join(f"{name} {figure(x)}" for name, x in values)
     return text if len(values) == len(_SHOWN) or not row.size else f"nothing finite, {text}"
 
 

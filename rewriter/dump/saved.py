@@ -6,9 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rewriter.core.dtypes import short_dtype
 from rewriter.core.errors import RewriterError
 from rewriter.dump.rows import NonFinite, TensorRow
-from rewriter.runtime.text import short_dtype
 
 if TYPE_CHECKING:
     import torch

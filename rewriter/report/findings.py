@@ -9,13 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from rewriter.core import text as words
-from rewriter.core.dtypes import LARGEST
+from rewriter.core.dtypes import LARGEST, short_dtype
 from rewriter.diagnosis.findings import Finding as Diagnosed
 from rewriter.dump.infinities import NOTHING_ALLOWED
 from rewriter.dump.rows import NonFinite, TensorRow
 from rewriter.report.types import CallOverview, Finding, ReportedLaunch, ReportedRun, ReportedValue
 from rewriter.runtime.allowed import Allowed
-from rewriter.runtime.text import short_dtype
 
 # The types that a network overflows. Of the others, masks hold the largest values.
 _NARROW = ("float16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2")

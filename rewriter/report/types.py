@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from rewriter.comparison.dumps.types import LaunchComparison
 from rewriter.core.documents import Count
+from rewriter.core.dtypes import short_dtype
 from rewriter.core.printed import printed
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.dataflow import RecordedLaunch
@@ -21,7 +22,6 @@ from rewriter.dump.names import NO_NAMES, Names
 from rewriter.dump.reading import RunDump, label
 from rewriter.dump.rows import ScalarRow, TensorRow, ValueRow
 from rewriter.report.trends import Trends
-from rewriter.runtime.text import short_dtype
 
 Severity = Literal["finding", "note"]
 DumpKind = Literal[

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from rewriter.core import terminal
+from rewriter.core.dtypes import short_dtype
 from rewriter.core.labels import short
 from rewriter.core.text import counted, figure
 from rewriter.dump.reading import Dump, RunDump, RunStep, is_recorded, open_dump
@@ -15,7 +16,6 @@ from rewriter.dump.rows import EventRow, ScalarRow, TensorRow, ValueRow
 from rewriter.execution.loaded.block import Block
 from rewriter.execution.loaded.temporary import TemporaryDump
 from rewriter.runtime import extension
-from rewriter.runtime.text import short_dtype
 
 _MOST = 60  # rows of a table that are shown
 _HEAD = (

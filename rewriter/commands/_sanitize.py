@@ -29,6 +29,7 @@ from rewriter.commands._run import open_named, require_plain
 from rewriter.commands._selection import check_guard_variable, nothing_recorded
 from rewriter.commands.sanitize import Arguments
 from rewriter.core.errors import INTERRUPTED, RewriterError
+from rewriter.core.quantities import parse_bytes
 from rewriter.core.types import ArgsMode
 from rewriter.diagnosis import failing, fills, ruling, sanitized
 from rewriter.diagnosis.corruption import changed_values, examine_corruption
@@ -43,7 +44,6 @@ from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.instrumentation.select import check_bytes, select
 from rewriter.instrumentation.types import Selection
 from rewriter.runtime.memory.patterns import OFF, VARIABLE
-from rewriter.runtime.sizes import parse_bytes
 
 _MOST = 2  # runs, unless they find something
 _WIDEST = 99_999_999  # bytes of a band that `REWRITER_GUARD` may say

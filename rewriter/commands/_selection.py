@@ -30,7 +30,6 @@ from rewriter.core.types import ArgsMode, Format, When
 from rewriter.instrumentation import probes
 from rewriter.instrumentation.select import check_bytes, check_calls, check_number, select
 from rewriter.instrumentation.types import Selection
-from rewriter.runtime.sizes import check_kept_calls
 
 LEVEL_VARIABLE = "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER"
 KERNELS_VARIABLE = "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT"
@@ -318,11 +317,13 @@ def check_variables(chosen: Selection | None) -> None:
     check_bytes(os.environ.get("REWRITER_MAX_BYTES", ""), option="REWRITER_MAX_BYTES is")
     if "record" in chosen.probes:
         check_bytes(os.environ.get("REWRITER_RECORD_BYTES", ""), option="REWRITER_RECORD_BYTES is")
-    try:
-        check_kept_calls()
-    except ValueError as error:
-        hint = "Write a number greater than 0: that many calls of each wrapper are kept."
-        raise RewriterError("bad-number", str(error), hint=hint) from error
+    kept = os.environ.get("REWRITER_KEEP") or "1"
+    if not (kept.isascii() and kept.isdecimal() and len(kept) < 10 and int(kept)):
+        raise RewriterError(
+            "bad-number",
+            f"REWRITER_KEEP: {kept!r} is no number of calls, such as 5",
+            hint="Write a number greater than 0: that many calls of each wrapper are kept.",
+        )
     _check_memory_variables(chosen)
 
 

@@ -29,12 +29,12 @@ import msgspec
 
 from rewriter.core import json_text
 from rewriter.core.errors import RewriterError
+from rewriter.core.quantities import Calls
 from rewriter.core.text import counted, seconds
 from rewriter.core.transaction import unwritable
 from rewriter.dump.ring import copy_ring, rings_of
 from rewriter.instrumentation import probes as known_probes
 from rewriter.instrumentation.select import check_bytes, check_number
-from rewriter.runtime.calls import Calls
 
 VARIABLE = "REWRITER_CONTROL"
 FORMAT, STATUS, VERSION = "rewriter.control", "rewriter.control-status", 1

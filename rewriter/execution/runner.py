@@ -16,6 +16,7 @@ from rewriter.artifact.recognise import program_hint
 from rewriter.artifact.types import Artifact, Loader, Wrapper
 from rewriter.core import files, json_text
 from rewriter.core.errors import RewriterError
+from rewriter.core.quantities import Calls
 from rewriter.core.types import Json
 from rewriter.dump import names as dumped
 from rewriter.dump.directory import dump_directory, require_free
@@ -32,7 +33,6 @@ from rewriter.instrumentation.types import Selection
 from rewriter.locate.languages import language
 from rewriter.model_names.names import of_artifact
 from rewriter.model_names.trace import digest
-from rewriter.runtime.calls import Calls
 
 # The environment of a run whose probes print nothing; its dump has everything.
 SILENT: Mapping[str, str] = {"REWRITER_QUIET": "1"}

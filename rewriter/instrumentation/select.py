@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from typing import get_args
 
 from rewriter.core.errors import RewriterError
+from rewriter.core.quantities import Calls, parse_bytes
 from rewriter.core.types import ArgsMode, Format, Role, When
 from rewriter.instrumentation import probes
 from rewriter.instrumentation.types import Selection
-from rewriter.runtime.calls import Calls
-from rewriter.runtime.sizes import parse_bytes
 
 _TOO_MANY = 10**9
 ROLES: tuple[Role, ...] = get_args(Role)

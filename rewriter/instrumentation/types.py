@@ -28,8 +28,8 @@ class Selection:
     `when` of `None` leaves it to each probe, `args` of `None` to the rest of the selection (see
     `args_mode`). `roles` are those of `--roles`, `tensors` patterns over names and buffers of
     arguments; `None` is all. `calls` says which calls of the wrapper are recorded, as
-    `rewriter/runtime/calls.py` reads it, and `last` how many of those the dump keeps; an empty text
-    and 0 are all. `max_bytes` is how much is written, as `rewriter/runtime/sizes.py` reads it.
+    `core/quantities.py` reads it, and `last` how many of those the dump keeps; an empty text
+    and 0 are all. `max_bytes` is how much is written, as `core/quantities.py` reads it.
     `allow` names values that may be NaN or infinite, as `rewriter/runtime/allowed.py` has it; with
     `stop` the probe `nan` ends the program at the first NaN that is not allowed.
     `dormant` probes do nothing until `rewriter control` switches them on. `on` says when the probe

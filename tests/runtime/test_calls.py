@@ -16,8 +16,8 @@ import torch
 import rewriter
 from rewriter import cli
 from rewriter.core.labels import labels
+from rewriter.core.quantities import Calls
 from rewriter.runtime import attach
-from rewriter.runtime.calls import Calls
 from tables import options, row
 
 SAMPLE = Path(__file__).parents[2] / "fixtures/artifacts/cuda-torch2.11/mlp/python/output_code.py"

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import torch
 
+from rewriter.core.quantities import parse_bytes
 from rewriter.runtime import attach, extension
 from rewriter.runtime.bundle import SOURCES
-from rewriter.runtime.sizes import parse_bytes
 from saved_tensors import Saved, content_of
 from tables import options, row
 

@@ -1,4 +1,4 @@
-// What a user sets: limits of a dump, as rewriter/runtime/sizes.py reads them, which calls are recorded, and the rank of
+// What a user sets: limits of a dump, as rewriter/core/quantities.py reads them, which calls are recorded, and the rank of
 // the process.
 #pragma once
 
@@ -92,7 +92,7 @@ inline int read_size() {
   return number_of("SLURM_PROCID") >= 0 && tasks > 0 ? tasks : 0;
 }
 
-// Which calls of a wrapper are recorded, as in rewriter/runtime/calls.py: `3-5,9,20-,100-/10`; an empty text means all.
+// Which calls of a wrapper are recorded, as in rewriter/core/quantities.py: `3-5,9,20-,100-/10`; an empty text means all.
 class Calls {
  public:
   explicit Calls(const std::string& text) {

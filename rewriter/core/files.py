@@ -68,15 +68,10 @@ def put(
     mode: int | None = None,
 ) -> None:
     """As `write`, but as one of the changes of a transaction."""
-    # If the path is a link, replace the file that it points to.
     path = changes.about(_resolved(path))
-    if path.exists():
-        _require_regular(path)
-        if path.read_bytes() == data:
-            return
-        if not overwrite:
-            raise _exists(path)
-    changes.write(path, data, _umasked() if mode is None else mode)
+    if not (path.is_file() and path.read_bytes() == data):
+        require_free(path, overwrite=overwrite)
+        changes.stage(path, mode=_umasked() if mode is None else mode).write_bytes(data)
 
 
 @contextmanager
@@ -97,6 +92,7 @@ def stage(
     changes: Transaction, path: Path, *, overwrite: bool = False, directory: bool = False
 ) -> Path:
     """As `atomic_output`, but as one of the changes of a transaction."""
+    # If the path is a link, the file is replaced that it points to.
     path = changes.about(_resolved(path))
     mode = None if directory else _umasked()
     if path.exists():

@@ -36,20 +36,22 @@ def is_scratch(path: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class _Put:
-    """A new file or folder at `path`; `old` is where the present one is kept."""
+class _Change:
+    """`new`, a file or a folder, takes the place of `path`; where it is `None`, nothing does. `old`
+    is where the present one is kept."""
 
     path: Path
-    new: Path
     old: Path
-    is_folder: bool
-    mode: int | None
+    new: Path | None = None
+    is_folder: bool = False
+    mode: int | None = None
 
     def prepare(self) -> None:
-        """Keep the present file under a second name: a hard link if possible, which saves space."""
-        if self.mode is not None:
+        """Keep the present file under a second name: a hard link if possible, which saves space. A
+        folder, and a file that goes, is renamed instead."""
+        if self.new is not None and self.mode is not None:
             os.chmod(self.new, stat.S_IMODE(self.mode))
-        if self.is_folder or not os.path.lexists(self.path):
+        if self.new is None or self.is_folder or not os.path.lexists(self.path):
             return
         try:
             os.link(self.path, self.old, follow_symlinks=False)
@@ -59,34 +61,20 @@ class _Put:
             shutil.copy2(self.path, self.old)
 
     def make(self) -> None:
-        if self.is_folder and self.path.exists():
+        if self.new is None or (self.is_folder and self.path.exists()):
             os.rename(self.path, self.old)
-        os.replace(self.new, self.path)
+        if self.new is not None:
+            os.replace(self.new, self.path)
 
     def take_back(self) -> None:
-        if not os.path.lexists(self.new):
-            if os.path.lexists(self.old) and not self.is_folder:
+        is_kept = os.path.lexists(self.old)
+        if self.new is not None and not os.path.lexists(self.new):
+            if is_kept and not self.is_folder:
                 os.replace(self.old, self.path)
                 return
             os.rename(self.path, self.new)
-        if self.is_folder and os.path.lexists(self.old):
+        if is_kept and (self.new is None or self.is_folder):
             os.rename(self.old, self.path)
-
-
-@dataclass(frozen=True)
-class _Removal:
-    path: Path
-    gone: Path
-
-    def prepare(self) -> None:
-        """Does nothing: the file is renamed at first, and removed after all other changes."""
-
-    def make(self) -> None:
-        os.rename(self.path, self.gone)
-
-    def take_back(self) -> None:
-        if os.path.lexists(self.gone):
-            os.rename(self.gone, self.path)
 
 
 class Transaction:
@@ -98,11 +86,11 @@ class Transaction:
 
     def __init__(self, path: Path) -> None:
         self._about = path
-        self._changes: list[_Put | _Removal] = []
+        self._changes: list[_Change] = []
         self._scratch: dict[Path, tuple[Path, int | None]] = {}
         self._cleared: set[Path] = set()
         self._made: list[Path] = []
-        self._tried: list[_Put | _Removal] = []
+        self._tried: list[_Change] = []
 
     def about(self, path: Path) -> Path:
         """Set the file that errors are about, and clear its folder of what killed commands
@@ -115,23 +103,14 @@ class Transaction:
 
     def stage(self, path: Path, *, is_folder: bool = False, mode: int | None = None) -> Path:
         """Where to write the new content of `path`: a file, or a folder that does not exist yet."""
-        put = _Put(
-            self.about(path),
-            self._in_scratch(path, _NEW),
-            self._in_scratch(path, _OLD),
-            is_folder,
-            mode,
-        )
-        self._changes.append(put)
-        return put.new
-
-    def write(self, path: Path, data: bytes, mode: int) -> None:
-        """Write a file."""
-        self.stage(path, mode=mode).write_bytes(data)
+        self.about(path)
+        new, old = (self._in_scratch(path, kind) for kind in (_NEW, _OLD))
+        self._changes.append(_Change(path, old, new, is_folder, mode))
+        return new
 
     def remove(self, path: Path) -> None:
         """Remove a file."""
-        self._changes.append(_Removal(self.about(path), self._in_scratch(path, _GONE)))
+        self._changes.append(_Change(self.about(path), self._in_scratch(path, _GONE)))
 
     def make_folder(self, folder: Path) -> None:
         """Make a folder and its missing parents."""

@@ -120,9 +120,9 @@ def write(
         for name, source in copies.items():
             if source.resolve() != (target / name).resolve():
                 shutil.copyfile(source, changes.stage(target / name))
-        changes.write(target / SCRIPT, text.encode(), 0o644)
+        changes.stage(target / SCRIPT, mode=0o644).write_bytes(text.encode())
         page = readme(recorded, cut, tuple(imports), tuple(notes))
-        changes.write(target / README, page.encode(), 0o644)
+        changes.stage(target / README, mode=0o644).write_bytes(page.encode())
     names = (SCRIPT, README, *copies)
     kept_libraries = {name: target / name for name in libraries}
     return Reproduction(target, recorded, names, cut, tuple(imports), kept_libraries)

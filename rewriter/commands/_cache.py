@@ -15,8 +15,7 @@ from rewriter.core.terminal import message, say, table
 from rewriter.core.text import counted, some
 from rewriter.dump.names import NO_NAMES
 from rewriter.execution.hook.cache import location, restore
-from rewriter.execution.hook.cache.select import choose
-from rewriter.execution.hook.cache.slots import scan
+from rewriter.execution.hook.cache.slots import choose, scan
 from rewriter.model_names.known import Compilations
 from rewriter.model_names.names import parts_of
 
@@ -31,23 +30,21 @@ _FEW = 3  # kernels and source nodes in a line of a table
 def list_wrappers(arguments: ListArguments) -> int:
     cache = scan(location.existing(arguments.dir))
     kernels = arguments.kernels
-    chosen = choose(cache, arguments.globs, kernels.split(",") if kernels else [])
-    parts = parts_of([slot.wrapper for slot in chosen.slots], Compilations())
+    chosen, broken = choose(cache, arguments.globs, kernels.split(",") if kernels else [])
+    parts = parts_of([slot.wrapper for slot in chosen], Compilations())
     found = documents.CacheListDocument(
         cache=cache,
         wrappers=tuple(
             documents.ListedSlot(slot=slot, names=parts.get(slot.wrapper.name, NO_NAMES))
-            for slot in chosen.slots
+            for slot in chosen
         ),
-        broken=tuple(
-            documents.BrokenSlot(wrapper=name, reason=reason) for name, reason in chosen.broken
-        ),
+        broken=tuple(documents.BrokenSlot(wrapper=name, reason=reason) for name, reason in broken),
     )
     if arguments.json:
         emit(found)
         return OK
     _show_listing(found, with_names=bool(parts))
-    if cache.slots and not (chosen.slots or chosen.broken):
+    if cache.slots and not (chosen or broken):
         count = counted(len(cache.slots), "wrapper")
         raise RewriterError(
             "no-wrapper-matches",

@@ -20,7 +20,7 @@ from rewriter.core.labels import short
 from rewriter.core.printed import printed
 from rewriter.core.types import Json
 from rewriter.execution.hook import builds
-from rewriter.execution.hook.cache.select import is_named
+from rewriter.execution.hook.cache.slots import is_named
 from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.matching import matches
 from rewriter.instrumentation.types import Edited, Instrumented, Selection

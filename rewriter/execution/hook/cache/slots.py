@@ -1,4 +1,5 @@
-"""Reads a cache: the wrappers in it, and the state of each. Writes nothing.
+"""Reads a cache: the wrappers in it, and the state of each; chooses among them by name and by the
+kernels that they launch. Writes nothing.
 
 A wrapper is `<cache>/xx/<hash>.py`. Earlier versions put probes into it, and kept the original
 beside it as `<hash>.py.orig`. Links are not followed: what they point to is in no cache.
@@ -9,10 +10,13 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from rewriter.artifact.locate_all import locate_all
 from rewriter.artifact.recognise import unreadable
 from rewriter.artifact.types import Wrapper
 from rewriter.artifact.wrapper_file import read_wrapper
@@ -20,6 +24,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.files import backup_path
 from rewriter.core.labels import short
 from rewriter.core.printed import printed
+from rewriter.instrumentation.matching import matches
 
 if TYPE_CHECKING:
     from rewriter.core.documents import Count
@@ -32,6 +37,7 @@ BackupKind = Literal["none", "original", "foreign"]
 
 _FOLDERS = "[!.][!.]"  # Inductor names them after two characters of a hash
 _KERNEL = b"@triton.jit"
+_PREFIX = 6  # characters of a hash that identify it
 
 
 @printed("wrapper=name path modified state backup probes")
@@ -142,3 +148,33 @@ def _read(path: Path) -> bytes | None:
             f"cannot read {path}: {error.strerror}",
             hint="Run as the user whose cache this is, or pass another one with --dir.",
         ) from error
+
+
+def choose(
+    cache: Cache, globs: Sequence[str], kernels: Sequence[str]
+) -> tuple[tuple[Slot, ...], tuple[tuple[str, str], ...]]:
+    """The wrappers of a cache that match any of the globs and launch any of the kernels, if there
+    are some; and those that cannot be read, each with the reason."""
+    broken: list[tuple[str, str]] = []
+    chosen: list[Slot] = []
+    candidates = [slot for slot in cache.slots if is_named(slot.path, globs)]
+    locate_all(slot.wrapper for slot in candidates)
+    for slot in candidates:
+        try:
+            launches = slot.wrapper.located.launches
+        except RewriterError as error:
+            broken.append((slot.name, error.message))
+            continue
+        if not kernels or any(matches(launch.kernel, kernels) for launch in launches):
+            chosen.append(slot)
+    return tuple(chosen), tuple(broken)
+
+
+def is_named(path: Path, globs: Sequence[str]) -> bool:
+    """Whether a wrapper has one of these names: its hash or the start of it, its file, its path."""
+    names = (f"{path.parent.name}/{path.name}", path.name, path.stem, str(path))
+    return not globs or any(
+        fnmatchcase(name, glob) or (len(glob) >= _PREFIX and path.stem.startswith(glob))
+        for name in names
+        for glob in globs
+    )

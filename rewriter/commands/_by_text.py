@@ -11,8 +11,7 @@ from typing import Literal
 from rewriter.artifact.locate_all import locate_all
 from rewriter.artifact.types import Artifact
 from rewriter.commands import _diagnosis_text
-from rewriter.commands._documents.diagnose import DiagnoseDocument
-from rewriter.commands._documents.sanitize import SanitizeDocument
+from rewriter.commands._documents.diagnose import DiagnoseDocument, SanitizeDocument
 from rewriter.commands._options import TextOptions, options_given, refuse_idle
 from rewriter.core.documents import Document
 from rewriter.core.errors import RewriterError

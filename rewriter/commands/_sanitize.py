@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rewriter.artifact.types import Wrapper
 from rewriter.commands import _by_text, _diagnosis_text, _program
+from rewriter.commands._documents.diagnose import SanitizeDocument
 from rewriter.commands._options import only_artifact, options_given
 from rewriter.commands._probed_runs import (
     LONGER,
@@ -304,8 +305,6 @@ def _report(
     left: int = 0,
 ) -> int:
     """`left` launches could not be compared with the other filling."""
-    from rewriter.commands._documents.sanitize import SanitizeDocument
-
     order = [run.name for run in dumps[0].runs] if dumps else []
     coverage = sanitized.coverage(dumps[:1], checks)
     share = sanitized.share(dumps[:1], coverage, left)

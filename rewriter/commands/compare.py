@@ -126,14 +126,9 @@ def _conclude(
             text = page.page(report, command=arguments.command_line)
             write_page(text, Path(arguments.html), overwrite=arguments.overwrite)
         if arguments.json:
-            from rewriter.commands._documents.compare import compare_document
-            from rewriter.commands._documents.ranks import ranks_document
+            from rewriter.commands._documents.compare import document
 
-            emit(
-                compare_document(compared)
-                if isinstance(compared, Comparison)
-                else ranks_document(compared)
-            )
+            emit(document(compared))
         elif isinstance(compared, Comparison):
             _show(compared, everything=arguments.all)
         else:

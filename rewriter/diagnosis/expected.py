@@ -17,7 +17,6 @@ from rewriter.comparison.dumps import describe
 from rewriter.comparison.dumps.blame import behind
 from rewriter.comparison.dumps.tolerance import default
 from rewriter.comparison.dumps.types import Comparison, LaunchComparison
-from rewriter.core.dtypes import short_dtype
 from rewriter.core.errors import RewriterError
 from rewriter.core.text import counted, of_elements
 from rewriter.diagnosis.findings import Finding

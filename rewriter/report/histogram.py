@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rewriter.core.dtypes import short_dtype
 from rewriter.dump.rows import TensorRow, finite
 from rewriter.dump.saved import file_of, load, load_row, mismatch
 from rewriter.report.types import Bins, Tiles

@@ -11,7 +11,7 @@ import pytest
 
 import dumps
 from dumps import launch, value
-from rewriter.commands._documents.ranks import ranks_document
+from rewriter.commands._documents.compare import document
 from rewriter.comparison.dumps import describe_ranks, ranks
 from rewriter.comparison.dumps.ranks import compare_ranks
 from rewriter.core.documents import as_json
@@ -41,14 +41,14 @@ def _write(dump: Path, means: list[list[float]], **fields: Any) -> Path:
 
 def _shown(dump: Path) -> tuple[str, list[str], str, Any]:
     found = compare_ranks(dump)
-    document = as_json(ranks_document(found))
-    for replica in document["replicas"]:
+    made = as_json(document(found))
+    for replica in made["replicas"]:
         assert (replica.pop("alike") is None) == (replica.pop("comparison") is not None)
     return (
         describe_ranks.verdict(found),
         list(describe_ranks.lines(found)),
         describe_ranks.groups(found),
-        document,
+        made,
     )
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 import torch
 
-from rewriter.core.dtypes import short_dtype
 from rewriter.core.errors import RewriterError
 from rewriter.core.strides import is_dense, memory_order
 from rewriter.diagnosis.verification.bounded import UncheckedError

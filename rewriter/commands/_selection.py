@@ -158,7 +158,7 @@ def selection(
     """The selection that the options ask for, `None` if they ask for no probe.
 
     Without `--probe` and `--level`, upstream's variable decides if `environment` allows it, and
-    then the probe named `default`.
+    then what `--on`, `--stop` and `--allow` are for, or the probe named `default`.
     """
     kernels = arguments.kernels
     if kernels is None and environment:
@@ -169,10 +169,10 @@ def selection(
         asked = ["record"] if arguments.on else list(probes.SWITCHED)
     if arguments.level is not None:
         asked += probes.LEVELS[arguments.level]
-    elif not asked and environment:
-        asked += probes.LEVELS[_environment_level()] or [_default(arguments, default)]
     elif not asked:
-        asked.append(_default(arguments, ""))
+        wanted = probes.LEVELS[_environment_level()] if environment else ()
+        own = "record" if arguments.on else "nan" if arguments.stop or arguments.allow else ""
+        asked += wanted or [own or (default if environment else "")]
     if arguments.on and not ",".join(arguments.on).strip(", "):
         raise RewriterError(
             "bad-trigger",
@@ -209,13 +209,6 @@ def selection(
         why = "`rewriter control` says which calls dormant probes record"
         refuse_options(arguments, "calls first every last", why)
     return result
-
-
-def _default(arguments: ProbeOptions, name: str) -> str:
-    """The default probe: `record` for --on, `nan` for --stop and --allow."""
-    if arguments.on:
-        return "record"
-    return "nan" if arguments.stop or arguments.allow else name
 
 
 def environment_kernels() -> str | None:

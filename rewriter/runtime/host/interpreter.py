@@ -184,24 +184,22 @@ def watch(memory: Memory) -> None:
     tl: Any = importlib.import_module("triton.language")
     interpreter: Any = importlib.import_module("triton.runtime.interpreter")
     builder = interpreter.InterpreterBuilder
-    load, store = builder.create_masked_load, builder.create_masked_store
-    rmw = builder.create_atomic_rmw
 
-    def size(pointers: Any) -> int:
-        return max(1, int(pointers.get_element_ty().primitive_bitwidth) // 8)
+    def check(name: str, what: str, pointers_at: int, mask_at: int) -> None:
+        plain = getattr(builder, name)
 
-    def checked_load(self: Any, pointers: Any, mask: Any, *rest: Any) -> Any:
-        inside = memory.check(pointers.data, mask.data, size(pointers), "reads")
-        return load(self, pointers, interpreter.TensorHandle(inside, tl.int1), *rest)
+        def checked(self: Any, *given: Any) -> Any:
+            pointers, mask = given[pointers_at], given[mask_at]
+            size = max(1, int(pointers.get_element_ty().primitive_bitwidth) // 8)
+            inside = memory.check(pointers.data, mask.data, size, what)
+            handle = interpreter.TensorHandle(inside, tl.int1)
+            return plain(self, *given[:mask_at], handle, *given[mask_at + 1 :])
 
-    def checked_store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
-        inside = memory.check(pointers.data, mask.data, size(pointers), "writes")
-        return store(self, pointers, value, interpreter.TensorHandle(inside, tl.int1), *rest)
+        setattr(builder, name, checked)
 
-    def checked_rmw(self: Any, kind: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
-        inside = memory.check(pointers.data, mask.data, size(pointers), "updates")
-        return rmw(self, kind, pointers, value, interpreter.TensorHandle(inside, tl.int1), *rest)
-
+    check("create_masked_load", "reads", 0, 1)
+    check("create_masked_store", "writes", 0, 2)
+    check("create_atomic_rmw", "updates", 1, 3)
     patch = interpreter._patch_lang_tensor
 
     def patched(tensor: Any, *rest: Any) -> None:
@@ -210,8 +208,6 @@ def watch(memory: Memory) -> None:
         tensor.__index__ = lambda self: int(self.handle.data.item())
 
     interpreter._patch_lang_tensor = patched
-    builder.create_masked_load, builder.create_masked_store = checked_load, checked_store
-    builder.create_atomic_rmw = checked_rmw
 
     helpers: Any = importlib.import_module("torch._inductor.runtime.triton_helpers")
     library = helpers.libdevice

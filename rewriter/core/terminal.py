@@ -74,8 +74,8 @@ def table(
     """
     cells = [[escape(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
-    if (limit := _width(getattr(sys, stream))) is not None:
-        widths = _narrowed(widths, limit)
+    if is_terminal(getattr(sys, stream)):
+        widths = _narrowed(widths, shutil.get_terminal_size().columns)
     lines: list[list[Part]] = []
     for number, row in enumerate(cells):
         line: list[Part] = []
@@ -137,10 +137,6 @@ def _coloured(stream: TextIO) -> bool:
     if os.environ.get("FORCE_COLOR"):
         return True
     return is_terminal(stream) and os.environ.get("TERM") != "dumb"
-
-
-def _width(stream: TextIO) -> int | None:
-    return shutil.get_terminal_size().columns if is_terminal(stream) else None
 
 
 def _narrowed(widths: list[int], limit: int) -> list[int]:

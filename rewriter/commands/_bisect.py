@@ -17,7 +17,7 @@ from rewriter.commands._documents.bisect import BisectDocument, BisectLaunch, Bi
 from rewriter.commands._output import emit
 from rewriter.commands.bisect import Arguments
 from rewriter.core import files
-from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
+from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.labels import short
 from rewriter.core.terminal import level_style, message, say
 from rewriter.core.text import counted
@@ -121,10 +121,6 @@ def replacing(launches: Sequence[BisectLaunch], *, precise: bool) -> str:
     )
 
 
-class _InterruptedRunError(Exception):
-    """A run was interrupted."""
-
-
 _R = TypeVar("_R", HookedRun, ReplacedRun)
 
 
@@ -141,13 +137,6 @@ class _Bisection:
     candidates: list[tuple[_Loaded, Substitute]] = field(default_factory=list)
 
     def act(self) -> int:
-        try:
-            return self._searched()
-        except _InterruptedRunError:
-            message(f"interrupted in run {len(self.runs) + 1}")
-            return INTERRUPTED
-
-    def _searched(self) -> int:
         plain = self._timed("as it is", 0, self._plain, self._plain_passes)
         if self.runs[0].passed:
             return self._conclude((), "verdict: no launch: the program passes as it is", OK)
@@ -291,7 +280,7 @@ class _Bisection:
         ran = once()
         ended = ran.ended
         if ended.interrupted:
-            raise _InterruptedRunError
+            raise KeyboardInterrupt(f"in run {len(self.runs) + 1}")
         passed = passes(ran)
         why = "its outputs are not the expected ones" if ended.code == 0 else str(ended)
         outcome = "passes" if passed else f"fails: {why}"

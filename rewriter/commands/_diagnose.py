@@ -38,6 +38,7 @@ from rewriter.core.errors import INTERRUPTED, RewriterError
 from rewriter.core.terminal import message
 from rewriter.diagnosis import heap, ruling, values_needed
 from rewriter.diagnosis.expected import load_expected
+from rewriter.diagnosis.fill_patterns import VARIABLE
 from rewriter.diagnosis.findings import Diagnosis, DiagnosisStep
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verification.text import more_checked
@@ -46,7 +47,6 @@ from rewriter.execution import program
 from rewriter.execution.hook.startup.sitecustomize import EAGER as EAGER_CALLS
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
-from rewriter.runtime.memory.patterns import VARIABLE
 
 _MOST = 3  # runs, unless values do not fit into one
 _COMPARED = 3  # calls of each compiled function that are compared with plain Python

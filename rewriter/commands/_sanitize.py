@@ -34,6 +34,7 @@ from rewriter.core.quantities import parse_bytes
 from rewriter.core.types import ArgsMode
 from rewriter.diagnosis import failing, fills, ruling, sanitized
 from rewriter.diagnosis.corruption import changed_values, examine_corruption
+from rewriter.diagnosis.fill_patterns import OFF, VARIABLE
 from rewriter.diagnosis.fills import FILLINGS
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.sanitized import CHECKS, Check
@@ -44,7 +45,6 @@ from rewriter.execution import program
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.instrumentation.select import check_bytes, select
 from rewriter.instrumentation.types import Selection
-from rewriter.runtime.memory.patterns import OFF, VARIABLE
 
 _MOST = 2  # runs, unless they find something
 _WIDEST = 99_999_999  # bytes of a band that `REWRITER_GUARD` may say

@@ -321,7 +321,7 @@ def check_variables(chosen: Selection | None) -> None:
 
 
 def _check_memory_variables(chosen: Selection) -> None:
-    from rewriter.runtime.memory.patterns import PROBES, VARIABLE, parse_fills
+    from rewriter.diagnosis.fill_patterns import PROBES, VARIABLE, parse_fills
 
     if not set(chosen.probes) & set(PROBES):
         return
@@ -335,7 +335,7 @@ def _check_memory_variables(chosen: Selection) -> None:
 
 def check_guard_variable() -> None:
     """Refuse a width of guard bands that the probe `bounds` could not use."""
-    from rewriter.runtime.memory.patterns import GUARD_VARIABLE
+    from rewriter.diagnosis.fill_patterns import GUARD_VARIABLE
 
     guard = os.environ.get(GUARD_VARIABLE, "")
     if guard and not (guard.isascii() and guard.isdecimal() and len(guard) < 9):

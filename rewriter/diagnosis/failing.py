@@ -88,7 +88,7 @@ def _fingerprint(row: TensorRow, filling: Filling, fill: int) -> str:
     """The fingerprint of a tensor of this shape that holds nothing but a filling."""
     import torch
 
-    from rewriter.runtime.memory.patterns import pattern
+    from rewriter.diagnosis.fill_patterns import pattern
     from rewriter.runtime.tensors import fingerprint
 
     dtype = getattr(torch, row.dtype, None)

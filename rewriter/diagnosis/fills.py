@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rewriter.core.text import counted, element
 from rewriter.diagnosis.evidence import sources_of
+from rewriter.diagnosis.fill_patterns import FILLS, pattern
 from rewriter.diagnosis.returned import outputs_of
 from rewriter.dump import dataflow, saved
 from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.reading import Dump, RunDump, RunStep, open_dump
 from rewriter.dump.rows import TensorRow
-from rewriter.runtime.memory.patterns import FILLS, pattern
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +34,7 @@ _ROUNDED = 16  # roundings of the largest element: what sums in another order di
 _MOST = 1 << 27  # bytes of a value that are compared
 Place = tuple[str, int, int]  # the call, the launch, and which time it ran
 # Of memory: bands beside it, what it is allocated with, what it is freed with. These are the
-# probes of `rewriter/runtime/memory/patterns.py`.
+# probes of `rewriter/diagnosis/fill_patterns.py`.
 Filling = Literal["bounds", "poison", "stale"]
 FILLINGS: tuple[Filling, ...] = ("bounds", "poison", "stale")
 

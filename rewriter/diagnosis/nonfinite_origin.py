@@ -20,12 +20,12 @@ from rewriter.diagnosis.evidence import unrecorded
 from rewriter.diagnosis.returned import inputs_written, outputs_of
 from rewriter.diagnosis.verdict import NonFiniteState
 from rewriter.dump import dataflow, infinities
+from rewriter.dump.allowed import Allowed
 from rewriter.dump.dataflow import Flow, FlowNode, NoResult, ValueOrigin
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.dump.rows import EventRow, TensorRow
 from rewriter.execution.dumped_wrappers import are_writes_recorded
 from rewriter.locate.operators import takes_shape
-from rewriter.runtime.allowed import Allowed
 
 _ANY_NAN = re.compile(rb'"nan":\s*[1-9]')
 _ANY_INFINITY = re.compile(rb'"inf":\s*[1-9]')

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 
 from rewriter.core.dtypes import LARGEST
 from rewriter.dump import dataflow
+from rewriter.dump.allowed import Allowed
 from rewriter.dump.dataflow import Flow, FlowNode, ValueOrigin
 from rewriter.dump.rows import TensorRow
-from rewriter.runtime.allowed import Allowed
 
 NEAR = 100  # a result of more than the largest number divided by this suggests an overflow
 _WORD = re.compile(r"[a-z0-9]+")

@@ -21,6 +21,7 @@ from rewriter.core import json_text
 from rewriter.core.errors import RewriterError
 from rewriter.dump import document_files, processes, recorded
 from rewriter.dump import names as dumped
+from rewriter.dump.allowed import Allowed
 from rewriter.dump.being_read import Reading, hold
 from rewriter.dump.directory import DIAGNOSIS
 from rewriter.dump.document_files import (
@@ -49,7 +50,6 @@ from rewriter.dump.rows import (
     read_memory_row,
     read_row,
 )
-from rewriter.runtime.allowed import Allowed
 
 STOPPED = "stopped.json"
 MEMORY = "memory.jsonl"

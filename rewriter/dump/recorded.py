@@ -23,11 +23,10 @@ from pathlib import Path
 from rewriter.core import json_text, limits, locks
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
-from rewriter.dump import rows
+from rewriter.dump import flight, rows
 from rewriter.dump.document_files import ENDED, EVENTS, LAUNCHES, RUN, document_text
 from rewriter.dump.documents import EndedFile, EndedStatus, RunFacts, RunLaunches
 from rewriter.dump.ring import RingCall, RingContent, read_ring
-from rewriter.runtime import flight
 
 VARIABLE = "REWRITER_RECORD_CALLS"
 _USUAL_CALLS = 1000  # of each process

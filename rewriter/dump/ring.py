@@ -1,6 +1,6 @@
 """Reads a ring: the file in which the probe `record` keeps the last rows and marks of a process.
 
-`rewriter/runtime/flight.py` describes the file and writes it, perhaps while it is read.
+`flight.py` describes the file, which a program may write while it is read.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from rewriter.dump import flight
 from rewriter.dump.document_files import MANIFEST
-from rewriter.runtime import flight
-from rewriter.runtime.flight import BEGIN, DATA_AT, HEADER, RECORD, ROWS, SLOT
+from rewriter.dump.flight import BEGIN, DATA_AT, HEADER, RECORD, ROWS, SLOT
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from rewriter.core.documents import Count
 from rewriter.core.errors import RewriterError
 from rewriter.core.printed import printed
 from rewriter.dump import dataflow, infinities
+from rewriter.dump.allowed import Allowed
 from rewriter.dump.reading import InputRow, RunDump, RunStep, is_recorded, open_dump
 from rewriter.dump.rows import EventRow, TensorRow
-from rewriter.runtime.allowed import Allowed
 
 Kind = Literal["nan", "inf", "unexpected"]
 _KINDS: tuple[Kind, ...] = ("nan", "inf", "unexpected")

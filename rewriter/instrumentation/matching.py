@@ -11,9 +11,9 @@ from typing import TypeVar
 from rewriter.core.errors import RewriterError
 from rewriter.core.text import counted
 from rewriter.core.types import Phase
+from rewriter.dump.allowed import Allowed
 from rewriter.instrumentation.types import Selection
 from rewriter.locate.types import Argument, Launch
-from rewriter.runtime.allowed import Allowed
 
 NO_MATCH = ("no-launch-matches", "no-tensor-matches")
 """Errors of a wrapper that has nothing that the selection names; other wrappers may have it."""

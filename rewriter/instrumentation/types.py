@@ -30,7 +30,7 @@ class Selection:
     arguments; `None` is all. `calls` says which calls of the wrapper are recorded, as
     `core/quantities.py` reads it, and `last` how many of those the dump keeps; an empty text
     and 0 are all. `max_bytes` is how much is written, as `core/quantities.py` reads it.
-    `allow` names values that may be NaN or infinite, as `rewriter/runtime/allowed.py` has it; with
+    `allow` names values that may be NaN or infinite, as `rewriter/dump/allowed.py` has it; with
     `stop` the probe `nan` ends the program at the first NaN that is not allowed.
     `dormant` probes do nothing until `rewriter control` switches them on. `on` says when the probe
     `record` writes a dump: `nan`, `inf`, `changed`, `spike:10x`, `slow:5x`.

@@ -11,10 +11,10 @@ from dataclasses import replace
 from rewriter.core import text as words
 from rewriter.core.dtypes import LARGEST, short_dtype
 from rewriter.diagnosis.findings import Finding as Diagnosed
+from rewriter.dump.allowed import Allowed
 from rewriter.dump.infinities import NOTHING_ALLOWED
 from rewriter.dump.rows import NonFinite, TensorRow
 from rewriter.report.types import CallOverview, Finding, ReportedLaunch, ReportedRun, ReportedValue
-from rewriter.runtime.allowed import Allowed
 
 # The types that a network overflows. Of the others, masks hold the largest values.
 _NARROW = ("float16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2")

@@ -16,6 +16,7 @@ from rewriter.diagnosis.findings import Finding as Diagnosed
 from rewriter.diagnosis.nonfinite_origin import infinite_origins_of, overflow_of
 from rewriter.diagnosis.verdict import CrashVerdict
 from rewriter.dump import dataflow
+from rewriter.dump.allowed import Allowed
 from rewriter.dump.document_files import MANIFEST
 from rewriter.dump.documents import Manifest
 from rewriter.dump.reading import Dump, RunDump, RunStep
@@ -36,7 +37,6 @@ from rewriter.report.types import (
     ReportedValue,
     Sources,
 )
-from rewriter.runtime.allowed import Allowed
 
 _NAMED = 8  # names in a fact
 _TILED = 4  # launches of a run that have heat maps

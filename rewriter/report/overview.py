@@ -9,11 +9,11 @@ from dataclasses import replace
 from rewriter.core import parallel
 from rewriter.core.dtypes import is_floating
 from rewriter.core.text import counted
+from rewriter.dump.allowed import Allowed
 from rewriter.dump.document_files import EVENTS
 from rewriter.dump.light_rows import light_rows
 from rewriter.dump.reading import RunDump
 from rewriter.report.types import CallOverview
-from rewriter.runtime.allowed import Allowed
 
 # Bytes of rows: some 60,000 that are read in full, and 20,000 of a page of some calls.
 _IN_FULL, _SHOWN = 20 << 20, 6 << 20

@@ -12,7 +12,7 @@ import dumps
 from launch_facts import crashed
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis import failing, triage
-from rewriter.runtime.memory.patterns import pattern
+from rewriter.diagnosis.fill_patterns import pattern
 from rewriter.runtime.tensors import fingerprint
 
 DIED = ExitStatus(1, message="IndexError: index 1515870810 is out of bounds")

@@ -15,11 +15,11 @@ import torch
 import dumps
 from artifacts import get
 from rewriter.diagnosis import fills, sanitized
+from rewriter.diagnosis.fill_patterns import pattern
 from rewriter.diagnosis.findings import Finding
 from rewriter.dump import processes
 from rewriter.dump.processes import PieceOfModel, ProcessNames
 from rewriter.dump.reading import open_dump
-from rewriter.runtime.memory.patterns import pattern
 
 Values = dict[str, torch.Tensor]
 ONES = torch.ones(4, 8)

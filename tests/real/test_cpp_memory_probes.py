@@ -21,7 +21,7 @@ from cpp_driver import (
     Both,
     row_of,
 )
-from rewriter.runtime.memory import patterns
+from rewriter.diagnosis import fill_patterns as patterns
 
 pytestmark = MARKS
 

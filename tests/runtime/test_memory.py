@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rewriter.runtime.memory import patterns
+from rewriter.diagnosis import fill_patterns as patterns
 from rewriter.runtime.tensors import is_shared
 
 DTYPES = [

@@ -9,7 +9,7 @@ import struct
 import subprocess
 from pathlib import Path
 
-from rewriter.runtime import flight
+from rewriter.dump import flight
 from rewriter.runtime.bundle import SOURCES
 
 VALUE = struct.Struct("@3i??2xqqqddQ")  # TriggerValue

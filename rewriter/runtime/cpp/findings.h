@@ -21,7 +21,7 @@
 
 namespace inductor_rewriter {
 
-// Whether a value may be NaN or infinite: `Allowed` in rewriter/runtime/allowed.py.
+// Whether a value may be NaN or infinite: `Allowed` in rewriter/dump/allowed.py.
 inline bool is_allowed(const char* patterns, const std::string& kernel, const std::string& name) {
   auto fits = [](const std::string& pattern, const std::string& text) {
     return !fnmatch(pattern.c_str(), text.c_str(), FNM_NOESCAPE);

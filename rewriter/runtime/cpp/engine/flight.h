@@ -1,5 +1,5 @@
 // The ring of the probe `record`: the last rows and marks of a process, in a file that is mapped into memory.
-// It outlives the process, however that ends. rewriter/runtime/flight.py has the same layout.
+// It outlives the process, however that ends. rewriter/dump/flight.py has the same layout.
 //
 //     header   4096 bytes: magic, version, capacity, head, tail, and facts of the process
 //     slots    255 of 64 bytes: a thread, its call, the launch that began last, and that ended last

@@ -1,4 +1,4 @@
-// The patterns that memory is filled with. rewriter/runtime/memory/patterns.py has the same and explains
+// The patterns that memory is filled with. rewriter/diagnosis/fill_patterns.py has the same and explains
 // them.
 #pragma once
 

@@ -1,1 +1,0 @@
-"""Patterns that the memory probes bounds, poison and stale fill memory with."""

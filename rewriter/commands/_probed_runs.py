@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from rewriter.artifact.types import Artifact
-from rewriter.commands import _program, _program_report
+from rewriter.commands import _program
 from rewriter.commands._options import RunOptions
 from rewriter.commands._output import steps
 from rewriter.commands._run import again, request_of
@@ -188,8 +188,8 @@ class ProgramSubject:
         started = time.perf_counter()
         ran = run(request, message)
         seconds = time.perf_counter() - started
-        _program_report.warn(ran)
-        return _probed(ran.ended, ran.dump, how, seconds, _program_report.template(request))
+        _program.warn(ran)
+        return _probed(ran.ended, ran.dump, how, seconds, _program.template(request))
 
 
 def _probed(

@@ -1,25 +1,44 @@
-"""Runs a program of the user with probes: `rewriter run -- COMMAND`."""
+"""`rewriter run -- COMMAND`: runs a program of the user with probes, and prints what is in the dump
+that it left."""
 
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rewriter.commands import _program_report as report
 from rewriter.commands._documents.program import ProgramRunDocument
+from rewriter.commands._judged import Judged, judge
 from rewriter.commands._options import RunOptions, options_given, refuse_idle, refuse_options
-from rewriter.commands._output import emit
-from rewriter.commands._program_report import ProgramRun
+from rewriter.commands._output import NAMED, emit, from_here, verdict_lines, warn_about
 from rewriter.commands._selection import ProbedRunOptions, check_variables, names_probes
 from rewriter.commands._selection import selection as choose_probes
 from rewriter.core.errors import OK, RewriterError
-from rewriter.core.terminal import message, say
+from rewriter.core.labels import short
+from rewriter.core.terminal import Line, level_style, message, say, table
+from rewriter.core.text import counted, some
+from rewriter.diagnosis.nonfinite_origin import skipped_note
+from rewriter.diagnosis.verdict import CrashVerdict, NonFiniteVerdict
+from rewriter.diagnosis.verdict_text import OPTIONS, WRAPPER
+from rewriter.dump import recorded, timing
 from rewriter.dump.directory import dump_directory
-from rewriter.execution.hook.run import Request, run
+from rewriter.dump.reading import was_stopped
+from rewriter.dump.rows import TensorRow
+from rewriter.dump.summary import Anomaly
+from rewriter.dump.timing import Timed
+from rewriter.execution.conclusion import Conclusion
+from rewriter.execution.hook import run as hooked
+from rewriter.execution.hook.run import HookedRun, Request
+from rewriter.execution.standard_error import EARLY, how_ended
+from rewriter.instrumentation.matching import NO_MATCH
 from rewriter.instrumentation.select import no_probes
 from rewriter.instrumentation.types import Selection
+
+_SHOWN = 30  # launches in a table of times
+_ROOM = 64 << 10  # bytes: a disk with less of them is full, though small files may still fit
 
 
 def no_program(words: Sequence[str]) -> RewriterError:
@@ -52,8 +71,8 @@ def act(arguments: ProbedRunOptions, command: Sequence[str]) -> int:
     )
     probed = run_probed(request)
     if arguments.json:
-        emit(ProgramRunDocument.of(probed))
-    report.show(probed)
+        emit(probed)
+    show(probed)
     return probed.code
 
 
@@ -100,9 +119,17 @@ def _globs(arguments: RunOptions) -> tuple[str, ...]:
     return tuple(x for word in arguments.wrappers for x in word.split(",") if x)
 
 
-def run_probed(request: Request) -> ProgramRun:
-    """Run a program with probes in the wrappers that it loads, and read the dump that it left."""
-    return report.analyse(request, run(request, message))
+def run_probed(request: Request) -> ProgramRunDocument:
+    """Run a program with probes in the wrappers that it loads, and read the dump that it left. If
+    that cannot be read, this only warns: the rest of the report does not depend on it."""
+    run, judged = hooked.run(request, message), Judged()
+    conclusion = Conclusion(run.ended, request.blocking, template(request))
+    is_timed = "time" in request.selection.probes
+    try:
+        judged = judge(run.dump, conclusion, request.selection, is_timed=is_timed)
+    except RewriterError as error:
+        message(f"warning: {error.message}")
+    return ProgramRunDocument(request=request, run=_without(judged.skipped, run), judged=judged)
 
 
 def probes_of(arguments: ProbedRunOptions) -> Selection:
@@ -112,3 +139,144 @@ def probes_of(arguments: ProbedRunOptions) -> Selection:
         raise no_probes()
     check_variables(chosen)
     return chosen
+
+
+def _without(skipped: frozenset[str], run: HookedRun) -> HookedRun:
+    """The run without findings about calls whose step was skipped."""
+    findings = run.summary.findings
+    left = tuple(
+        finding
+        for finding in findings
+        if finding.kind == "unexpected" or finding.run not in skipped
+    )
+    return replace(run, summary=replace(run.summary, findings=left))
+
+
+def show(probed: ProgramRunDocument, *, absorbed: bool = True) -> None:
+    """The report: findings on standard output, unless JSON is there, and the rest on standard
+    error. `absorbed` is whether it has the verdicts about NaN that no result has."""
+    request, run, judged = probed.request, probed.run, probed.judged
+    tell = message if request.redirected else say
+    warn(run)
+    if run.probed:
+        message(*_calls(run))
+    if judged.times:
+        message(*_times(judged.times))
+    has_nan = any(isinstance(verdict, NonFiniteVerdict) for verdict in judged.verdicts)
+    for finding in run.summary.findings:
+        # NaN, and infinities that became NaN, are in a verdict.
+        if finding.kind == "unexpected" or not has_nan:
+            tell(_finding(finding), style=level_style("error"))
+    if run.interrupted:
+        message("interrupted")
+    elif run.ended.code != 0 and not any(isinstance(x, CrashVerdict) for x in judged.verdicts):
+        by_probe = run.dump is not None and was_stopped(run.dump)
+        why = ": --stop ended it at the first NaN" if by_probe else ""
+        message(f"{shlex.join(request.program)}: {how_ended(run.ended)}{why}")
+        if run.probed and not by_probe and not run.ended.raised:
+            message("no launch was recorded as running when it ended")
+            if run.ended.timed_out and not run.summary.launches:
+                message(f"note: {EARLY}")
+    for verdict, command in judged.pairs:
+        if absorbed or isinstance(verdict, CrashVerdict) or not verdict.absorbed:
+            tell(*verdict_lines(verdict, command))
+    sys.stdout.flush()
+    if skipped := skipped_note(judged.skipped):
+        message(f"note: {skipped}")
+    if run.dump is not None:
+        if not judged.verdicts and (notes := recorded.notes(run.dump)):
+            message(notes)
+        dump = from_here(run.dump)
+        message(f"dump: {dump}; see it with: rewriter report {shlex.quote(str(dump))}")
+    if judged.trace is not None:
+        message(f"trace for Perfetto or chrome://tracing: {from_here(judged.trace)}")
+
+
+def warn(run: HookedRun) -> None:
+    """Warn about launches and wrappers without probes."""
+    for loaded in run.probed:
+        if loaded.result is not None:
+            # Parts of the selection that match nothing here may match in another wrapper.
+            warn_about(replace(loaded.result.plan, unmatched=()), f"{loaded.short}: ")
+    unmatched = [
+        set(loaded.result.plan.unmatched) for loaded in run.probed if loaded.result is not None
+    ]
+    for part in sorted(set.intersection(*unmatched) if unmatched else ()):
+        message(f"warning: there is no {part}")
+    without = 0
+    for loaded in run.refused:
+        assert loaded.error is not None
+        if loaded.error.slug in NO_MATCH:
+            without += 1
+        else:
+            message(f"warning: {loaded.short} is not instrumented: {loaded.error.message}")
+    if without:
+        message(f"{counted(without, 'wrapper')} ran without probes, as no launch there was chosen")
+    reasons: dict[str, list[str]] = {}
+    for other in run.unprobed:
+        reasons.setdefault(other.reason, []).append(short(other.path))
+    for reason, names in reasons.items():
+        message(f"warning: not probed: {some(names, NAMED)}: {reason}")
+
+
+def _calls(ran: HookedRun) -> list[Line]:
+    """A table of calls by wrapper; wrappers without calls are summed up."""
+    calls = {loaded.path: ran.summary.calls.get(loaded.path.name, 0) for loaded in ran.probed}
+    asked = ran.probed[0].result.selection if ran.probed and ran.probed[0].result else None
+    chosen = asked is not None and bool(asked.calls or asked.last)
+    is_full = ran.dump is not None and shutil.disk_usage(ran.dump).free < _ROOM
+    # The probe `record` keeps only the last calls, and dormant probes those that were asked for.
+    is_few = asked is not None and (asked.dormant or "record" in asked.probes)
+    is_part = chosen or is_full or is_few
+    rows = [["wrapper", "graph", "launches", "calls recorded" if is_part else "calls"]]
+    rows += [
+        [loaded.short, loaded.wrapper.graph, str(len(loaded.result.plan.probed)), str(number)]
+        for loaded in ran.probed
+        if loaded.result is not None and (number := calls[loaded.path])
+    ]
+    lines: list[Line] = [*table(rows, stream="stderr")] if len(rows) > 1 else []
+    idle = [short(path) for path, number in calls.items() if not number]
+    if idle:
+        if chosen:
+            never = "no call among those chosen"
+        else:
+            never = "no call recorded" if is_part else "never called"
+        lines.append(f"{never}: {counted(len(idle), 'wrapper')}: {some(idle, NAMED)}")
+    lines.append(f"{counted(ran.summary.launches, 'launch')} recorded")
+    if is_full:
+        lines.append("the disk of the dump is full: what happened after that is not recorded")
+    return lines
+
+
+def _times(times: Sequence[Timed]) -> list[Line]:
+    shown = tuple(times[:_SHOWN])
+    rows = timing.lines(shown, name=short)
+    lines: list[Line] = [*table(rows, stream="stderr")]
+    rest = times[_SHOWN:]
+    if rest:
+        share = sum(timed.share for timed in rest)
+        lines.append(f"{counted(len(rest), 'launch')} more, {share:.1%} of the time")
+    return lines
+
+
+def _finding(finding: Anomaly) -> str:
+    row = finding.row
+    wrapper = short(finding.artifact)
+    if finding.kind == "unexpected" or not isinstance(row, TensorRow):
+        text = f"unexpected input {row.name}: {row.unexpected}"
+        return f"{text}, {finding.run}, {wrapper}"
+    what = {"nan": "NaN", "inf": "infinite value"}[finding.kind]
+    launch, _ = row.which
+    where = f"{row.arg} ({row.role})"
+    at = "of the inputs" if launch is None else f"{row.phase} #{launch} {row.kernel}"
+    count = row.count(finding.kind)
+    return f"first {what}: {where} {at} ({counted(count, 'element')}), {finding.run}, {wrapper}"
+
+
+def template(request: Request) -> str:
+    """The command to run the program again, with placeholders for the wrapper and the probes."""
+    words = ["rewriter", "run", "--wrapper", f"{WRAPPER}*", OPTIONS]
+    words += ["--blocking"] * request.blocking
+    if request.timeout is not None:
+        words += ["--timeout", f"{request.timeout:g}"]
+    return shlex.join([*words, "--", *request.program])

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rewriter.commands import _program, _program_report
-from rewriter.commands._documents.program import ProgramRunDocument
+from rewriter.commands import _program
 from rewriter.commands._documents.triage import (
     ArtifactTriageDocument,
     EmptyTriageDocument,
@@ -234,9 +233,8 @@ def _act_program(arguments: RunOptions, command: Sequence[str]) -> int:
             emit(ProgramTriageDocument(steps=tuple(taken.done), run=None))
         raise
     if arguments.json:
-        run = ProgramRunDocument.of(probed)
-        emit(ProgramTriageDocument(steps=tuple(taken.done), run=run))
-    _program_report.show(probed)
+        emit(ProgramTriageDocument(steps=tuple(taken.done), run=probed))
+    _program.show(probed)
     if probed.code == OK:
         taken.say(_UNPROBED.format("the program"))
     return probed.code or DIFFERS

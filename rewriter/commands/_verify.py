@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rewriter.commands import _program
-from rewriter.commands import _program_report as report
+from rewriter.commands._documents.program import ProgramRunDocument
 from rewriter.commands._documents.verify import VerifyDocument
 from rewriter.commands._options import RunOptions, only_artifact, refuse_options
 from rewriter.commands._output import counting, emit, from_here, steps, verdict_lines
-from rewriter.commands._program_report import ProgramRun
 from rewriter.commands._run import open_plain, request_of
 from rewriter.commands._selection import environment_kernels, nothing_recorded
 from rewriter.commands.verify import Arguments
@@ -79,7 +78,7 @@ def _act_program(arguments: Arguments, command: Sequence[str]) -> int:
     program.require(command)
     claims = _given(arguments)
     probed = _program.run_probed(_program.request_of(arguments, command, _selection(arguments)))
-    report.show(probed, absorbed=False)
+    _program.show(probed, absorbed=False)
     if probed.run.interrupted:
         return INTERRUPTED
     dump = probed.run.dump
@@ -122,7 +121,7 @@ def _judge(
     dump: Path,
     claims: _Given,
     code: int,
-    probed: ProgramRun | None = None,
+    probed: ProgramRunDocument | None = None,
 ) -> int:
     """`probed` is the run of a program, whose report has been printed."""
     from rewriter.diagnosis.verification.verify import verify
@@ -155,7 +154,7 @@ def _judge(
     return DIFFERS if verification.finding is not None or unchecked else code
 
 
-def _show_absorbed(probed: ProgramRun, verification: Verification) -> None:
+def _show_absorbed(probed: ProgramRunDocument, verification: Verification) -> None:
     """Show the NaN that no result has, as a note if their launch is right."""
     for verdict, command in probed.judged.pairs:
         if isinstance(verdict, CrashVerdict):

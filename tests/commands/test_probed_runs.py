@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rewriter.commands import _probed_runs, _program_report
+from rewriter.commands import _probed_runs, _program
 from rewriter.commands._options import RunOptions
 from rewriter.commands._probed_runs import How, ProgramSubject
 from rewriter.core.exit_status import ExitStatus
@@ -37,7 +37,7 @@ def test_each_run_probes_what_the_user_chose(
         return HookedRun(ExitStatus(0))
 
     monkeypatch.setattr(_probed_runs, "run", run)
-    monkeypatch.setattr(_program_report, "warn", lambda run: None)
+    monkeypatch.setattr(_program, "warn", lambda run: None)
     subject = ProgramSubject(RunOptions(wrappers=wanted, timeout=limit), ["python", "train.py"])
     for number in range(2):
         how = How(environment={"A": "b"}, timeout=5.0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rewriter.commands import _program_report
+from rewriter.commands import _program
 from rewriter.core.errors import RewriterError
 from rewriter.execution.hook.run import Request, Unprobed
 from rewriter.instrumentation.select import select
@@ -48,7 +48,7 @@ def test_calls_that_are_not_recorded(
         dump=tmp_path,
     )
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
-    lines = [str(line) for line in _program_report._calls(run)]
+    lines = [str(line) for line in _program._calls(run)]
     assert len(lines) == len({"0 launches", *expected})
     for words in expected:
         assert any(line.startswith(words) for line in lines), words
@@ -73,7 +73,7 @@ def test_what_ran_without_probes_is_said_once_for_each_reason(
             Unprobed(Path("f.py"), "too late"),
         ],
     )
-    _program_report.warn(run)
+    _program.warn(run)
     assert capsys.readouterr().err.splitlines() == [
         "warning: a is not instrumented: because of not-located",
         "2 wrappers ran without probes, as no launch there was chosen",
@@ -92,6 +92,6 @@ def test_what_ran_without_probes_is_said_once_for_each_reason(
 )
 def test_the_command_that_runs_it_again(options: dict[str, Any], words: str) -> None:
     request = Request(("python", "a b.py"), select("print"), **options)
-    again = _program_report.template(request).format(wrapper="cabc", options="--probe save")
+    again = _program.template(request).format(wrapper="cabc", options="--probe save")
     expected = f"rewriter run --wrapper 'cabc*' '--probe save' {words}-- python 'a b.py'"
     assert again == expected

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from rewriter.commands._program_report import ProgramRun
+from rewriter.commands._judged import Judged
 from rewriter.core.documents import Count, Document, Entry
+from rewriter.core.errors import DIFFERS, INTERRUPTED, OK
 from rewriter.core.printed import printed
+from rewriter.execution.hook.run import HookedRun, Request
 from rewriter.execution.hook.server import Loaded
 
 
@@ -19,28 +21,36 @@ class CalledWrapper(Entry, frozen=True, kw_only=True):
 
 
 @printed(
-    "ran.request.program ran.request.command ran.run.ended ran.run.interrupted wrappers"
-    " ran.run.refused ran.run.unprobed ran.run.summary.launches ran.run.summary.findings"
-    " ran.run.dump ran.judged.verdicts ran.judged.next ran.judged.times ran.judged.trace"
+    "request.program request.command run.ended run.interrupted wrappers run.refused run.unprobed"
+    " run.summary.launches run.summary.findings run.dump judged.verdicts judged.next judged.times"
+    " judged.trace"
 )
 class ProgramRunDocument(Document, frozen=True, kw_only=True, tag="rewriter.program-run"):
     """`rewriter run --json -- COMMAND`. `refused` are wrappers that got no probes, and `unprobed`
     those that ran without, each with the reason. `findings` are a first NaN, a first infinity that
     a launch computed, and an unexpected input. `next` tells more of the first verdict."""
 
-    ran: ProgramRun
-    wrappers: tuple[CalledWrapper, ...]
+    request: Request
+    run: HookedRun
+    judged: Judged
 
-    @classmethod
-    def of(cls, ran: ProgramRun) -> ProgramRunDocument:
-        calls = ran.run.summary.calls
-        wrappers = tuple(
+    @property
+    def wrappers(self) -> tuple[CalledWrapper, ...]:
+        calls = self.run.summary.calls
+        return tuple(
             CalledWrapper(
                 loaded=loaded,
                 launches=len(loaded.result.plan.probed),
                 calls=calls.get(loaded.path.name, 0),
             )
-            for loaded in ran.run.probed
+            for loaded in self.run.probed
             if loaded.result is not None
         )
-        return cls(ran=ran, wrappers=wrappers)
+
+    @property
+    def code(self) -> int:
+        """The exit code of the command."""
+        if self.run.interrupted:
+            return INTERRUPTED
+        found = self.run.summary.findings or self.judged.verdicts
+        return DIFFERS if self.run.ended.code != 0 or found else OK

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+import programs
 from caches import ROOT, content, heed_interrupts
 from harness import events
 from loads import LOAD, LOADED, WRAPPER
@@ -26,8 +27,12 @@ from rewriter.dump import reading
 pytestmark = pytest.mark.usefixtures("warm_python")
 exhaustive = pytest.mark.exhaustive
 PYTHON = sys.executable  # starts cold: its options and `sitecustomize` count
-Done = subprocess.CompletedProcess[str]
-Run = Callable[..., Done]
+Run = Callable[..., programs.Done]
+
+
+def cache(folder: Path, name: str = "cache") -> dict[str, object]:
+    """The variable of a program that has its cache in a folder."""
+    return {"TORCHINDUCTOR_CACHE_DIR": folder / name}
 
 
 @pytest.fixture
@@ -49,20 +54,16 @@ def words(tmp_path: Path) -> Callable[..., list[str]]:
 
 @pytest.fixture
 def run(words: Callable[..., list[str]], tmp_path: Path) -> Run:
-    """`run(text, *options)` runs a program, which finds an empty cache; it started once."""
+    """`run(text, *options)` runs a program, which finds an empty cache; it started once, and the
+    command ends with this code."""
 
-    def start(text: str, *options: object, python: str = "", **added: str) -> Done:
+    def start(
+        text: str, *options: object, code: int = 0, python: str = "", **added: object
+    ) -> programs.Done:
         (tmp_path / "cache").mkdir(exist_ok=True)
         (tmp_path / "starts").unlink(missing_ok=True)
-        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), **added}
-        done = subprocess.run(
-            words(text, *options, python=python),
-            env=environment,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        line = words(text, *options, python=python)
+        done = programs.run(*line, code=code, cwd=tmp_path, **{**cache(tmp_path), **added})
         assert (tmp_path / "starts").read_text() == "x", done.stderr
         return done
 
@@ -78,7 +79,6 @@ def launches(dump: Path) -> int:
 def test_once_cold_and_warm(run: Run, tmp_path: Path) -> None:
     for _ in range(2):
         done = run("load()")
-        assert done.returncode == 0, done.stderr
         assert done.stdout.split("\n")[:1] == [LOADED]
         assert "cabwrapper  inference  1         1" in done.stderr
         assert launches(tmp_path / "dump") == 1
@@ -109,8 +109,7 @@ def test_the_wrapper_with_its_probes_is_in_the_dump(run: Run, tmp_path: Path) ->
     ids=["code", "exception", "abort", "killed"],
 )
 def test_however_it_ends(text: str, code: int, run: Run, tmp_path: Path) -> None:
-    done = run(f"load()\n    {text}")
-    assert done.returncode == code, done.stderr
+    run(f"load()\n    {text}", code=code)
     assert launches(tmp_path / "dump") == 1
     assert (tmp_path / "cache/ab/cabwrapper.py").read_text() == WRAPPER
 
@@ -177,16 +176,14 @@ def test_time_limit(run: Run, tmp_path: Path) -> None:
         "    print(child.pid, flush=True)\n"
         "    time.sleep(60)"
     )
-    done = run(text, "--timeout", 3, python=PYTHON)
-    assert done.returncode == 1
+    done = run(text, "--timeout", 3, code=1, python=PYTHON)
     assert "time limit of 3 s" in done.stderr
     assert ends(int(done.stdout))
 
 
 def test_a_cache_of_its_own_that_is_removed(run: Run, tmp_path: Path) -> None:
     then = "import shutil; shutil.rmtree(folder)"
-    done = run(f"import tempfile; folder = tempfile.mkdtemp(); load(folder)\n    {then}")
-    assert done.returncode == 0, done.stderr
+    run(f"import tempfile; folder = tempfile.mkdtemp(); load(folder)\n    {then}")
     assert launches(tmp_path / "dump") == 1
 
 
@@ -209,7 +206,6 @@ if __name__ == "__main__":
 def test_processes_that_it_starts(method: str, run: Run, tmp_path: Path) -> None:
     text = "pass\n" + PROCESSES.format(folder=str(tmp_path), method=method, python=sys.executable)
     done = run(text, "--json")
-    assert done.returncode == 0, done.stderr
     # One wrapper, by its text, though each process has one.
     assert [row["calls"] for row in json.loads(done.stdout)["wrappers"]] == [2]
     assert launches(tmp_path / "dump") == 2
@@ -224,8 +220,7 @@ def test_pytest(run: Run, tmp_path: Path) -> None:
     )
     line = len((tmp_path / "test_model.py").read_text().splitlines())
     words = [PYTHON, "-m", "pytest", "-q", "-n", "1", "-p", "no:cacheprovider", "test_model.py"]
-    done = run(f"import subprocess; sys.exit(subprocess.call({words}))")
-    assert done.returncode == 1
+    done = run(f"import subprocess; sys.exit(subprocess.call({words}))", code=1)
     assert "1 failed, 1 passed" in done.stdout
     assert "assert [[2.0, 2.0], [2.0, 2.0]] == [[3.0, 3.0], " in done.stdout
     assert f"test_model.py:{line} in test_wrong" in done.stdout.splitlines()[-1]
@@ -235,8 +230,7 @@ def test_pytest(run: Run, tmp_path: Path) -> None:
 def test_a_shell_script_and_another_program_below_it(run: Run, tmp_path: Path) -> None:
     inner = tmp_path / "inner.py"
     inner.write_text(f"{LOAD}\nload()")
-    done = run(f"import subprocess; subprocess.run(['sh', '-c', '{sys.executable} {inner}'])")
-    assert done.returncode == 0, done.stderr
+    run(f"import subprocess; subprocess.run(['sh', '-c', '{sys.executable} {inner}'])")
     assert launches(tmp_path / "dump") == 1
 
 
@@ -253,7 +247,6 @@ def test_a_process_that_does_not_import_ours_is_named(run: Run, tmp_path: Path) 
         f"    log.write_text({entries!r})"
     )
     done = run(text, "--json")
-    assert done.returncode == 0, done.stderr
     unprobed = json.loads(done.stdout)["unprobed"]
     assert sorted(Path(one["wrapper"]).name for one in unprobed) == [x[3:] for x in wrappers]
     assert all("-I, -E or -S" in one["reason"] for one in unprobed)
@@ -263,8 +256,7 @@ def test_a_process_that_does_not_import_ours_is_named(run: Run, tmp_path: Path) 
 
 def test_an_isolated_program_is_said_to_be(run: Run, tmp_path: Path) -> None:
     text = f"import subprocess; sys.exit(subprocess.call([{PYTHON!r}, '-I', '-c', 'print(1)']))"
-    done = run(text)
-    assert done.returncode == 2
+    done = run(text, code=2)
     assert "error[nothing-compiled]: the program ran, and loaded no wrapper" in done.stderr
     assert "-I, -E or -S" in done.stderr
     assert not (tmp_path / "dump").exists()
@@ -275,14 +267,10 @@ def test_the_program_sees_what_it_always_sees(run: Run, tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text("import sys; sys.mine = __file__\n")
     shown = "print(sys.path, getattr(sys, 'mine', None), sorted(sys.modules), file=sys.stderr)"
-    added = {"PYTHONPATH": str(tmp_path / "site")}
+    added = {"PYTHONPATH": tmp_path / "site", **cache(tmp_path)}
     done = run(f"{shown}\n    len(sys.argv) > 1 or load()", python=PYTHON, **added)
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), **added}
-    plain = subprocess.run(
-        [PYTHON, str(tmp_path / "program.py"), "without torch"],
-        env=environment, cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    program = [PYTHON, tmp_path / "program.py"]
+    plain = programs.run(*program, "without torch", cwd=tmp_path, **added)
     assert done.stderr.splitlines()[0] == plain.stderr.splitlines()[0]
     assert "/site/sitecustomize.py" in plain.stderr
     assert launches(tmp_path / "dump") == 1
@@ -309,35 +297,30 @@ def test_only_what_was_asked_for(run: Run, tmp_path: Path) -> None:
         done = run(text, "--json", *option)
         wrappers = [Path(row["wrapper"]).name for row in json.loads(done.stdout)["wrappers"]]
         assert wrappers == ["cabwrapper.py"]
-    done = run(text, "--kernels", "*sofmax*")
-    assert done.returncode == 2
+    done = run(text, "--kernels", "*sofmax*", code=2)
     assert "error[no-wrapper-matches]" in done.stderr
     assert "There are extern_kernels.mm, extern_kernels.addmm." in done.stderr
-    done = run(text, "--wrapper", "nosuch*")
+    done = run(text, "--wrapper", "nosuch*", code=2)
     assert "There are cabwrapper, ccdother." in done.stderr
 
 
 def test_a_program_that_compiles_nothing(run: Run, tmp_path: Path) -> None:
-    done = run("print('ran')")
-    assert (done.returncode, done.stdout) == (2, "ran\n")
+    done = run("print('ran')", code=2)
+    assert done.stdout == "ran\n"
     assert "error[nothing-compiled]" in done.stderr
     assert not (tmp_path / "dump").exists()
 
 
 def test_a_program_that_fails_before_it_compiles(run: Run, tmp_path: Path) -> None:
-    done = run("raise SystemExit(3)")
-    assert done.returncode == 1
-    assert "exit code 3" in done.stderr
+    assert "exit code 3" in run("raise SystemExit(3)", code=1).stderr
 
 
 def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
     (tmp_path / "script").write_text("echo ran")
     (tmp_path / "script").chmod(0o755)
-    command = [sys.executable, "-m", "rewriter", "run", "-d", str(tmp_path / "dump"), "--"]
-    done = subprocess.run(
-        [*command, str(tmp_path / "script")], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (2, "")
+    place = ["-d", tmp_path / "dump", "--"]
+    done = programs.rewriter("run", *place, tmp_path / "script", code=2, cwd=ROOT)
+    assert done.stdout == ""
     assert "error[no-program]" in done.stderr
     assert not (tmp_path / "dump").exists()
 
@@ -357,17 +340,8 @@ def test_what_it_was_told(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_program_from_standard_input(words: Callable[..., list[str]], tmp_path: Path) -> None:
-    command = [*words("")[:-1], "-"]
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
-    done = subprocess.run(
-        command,
-        env=environment,
-        input=f"{LOAD}\nload()",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (0, f"{LOADED}\n"), done.stderr
+    done = programs.run(*words("")[:-1], "-", given=f"{LOAD}\nload()", **cache(tmp_path))
+    assert done.stdout == f"{LOADED}\n", done.stderr
 
 
 def test_a_wrapper_that_has_probes_already(run: Run, tmp_path: Path) -> None:
@@ -380,8 +354,7 @@ def test_a_wrapper_that_has_probes_already(run: Run, tmp_path: Path) -> None:
     selection = rewriter.select(["names"])
     path.write_bytes(rewriter.instrument(path, selection, standalone=True).source)
     before = path.read_bytes()
-    done = run("load(call=False).call([__import__('torch').ones(2, 2)])", "--probe", "save")
-    assert done.returncode == 0, done.stderr
+    run("load(call=False).call([__import__('torch').ones(2, 2)])", "--probe", "save")
     assert path.read_bytes() == before
     (call,) = reading.open_dump(tmp_path / "dump").runs
     assert call.saves
@@ -421,16 +394,13 @@ def test_training(cpp: bool, run: Run, words: Callable[..., list[str]], tmp_path
     python = PYTHON if cpp else sys.executable
     cold = run(text, "--json", python=python)
     found = json.loads(cold.stdout)
-    assert cold.returncode == 0, cold.stderr
     graphs = sorted((row["graph"], row["calls"]) for row in found["wrappers"])
     assert graphs == [("backward", 2), ("backward", 2), ("forward", 2), ("forward", 2)]
     assert found["unprobed"] == []
     before = content(tmp_path / "cache")
     warm = run(text, "--json", python=python)
     assert content(tmp_path / "cache") == before
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "plain")}
-    program = words(text, python=python)[-2:]
-    plain = subprocess.run(program, env=environment, capture_output=True, text=True, check=True)
+    plain = programs.run(*words(text, python=python)[-2:], **cache(tmp_path, "plain"))
     losses = plain.stdout.splitlines()
     for done in (cold, warm):
         assert [x for x in done.stderr.splitlines() if "0x" in x] == losses
@@ -477,12 +447,9 @@ def test_what_a_program_keeps_and_another_one_loads(form: str, tmp_path: Path) -
     for number, text in enumerate(_STORED[form]):
         program, dump = tmp_path / f"{number}.py", tmp_path / f"{number}.dump"
         program.write_text(_F + text)
-        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"cache{number}")}
-        done = subprocess.run(
-            [PYTHON, "-m", "rewriter", "run", "--probe", "print", "--quiet", "-d", str(dump), "--",
-             PYTHON, str(program)],
-            env=environment, cwd=tmp_path, capture_output=True, text=True, check=True,
-        )  # fmt: skip
+        line = [PYTHON, "-m", "rewriter", "run", "--probe", "print", "--quiet", "-d", dump, "--"]
+        kept = cache(tmp_path, f"cache{number}")
+        done = programs.run(*line, PYTHON, program, cwd=tmp_path, **kept)
         assert launches(dump) == 1
         printed.append(next(x for x in done.stdout.splitlines() if x.startswith("tensor")))
     assert printed[0] == printed[1]
@@ -504,8 +471,7 @@ def test_torchrun_and_workers(run: Run, tmp_path: Path) -> None:
     )
     start = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29571"]
     words = [PYTHON, *start, str(inner)]
-    done = run(f"import subprocess; sys.exit(subprocess.call({words}))", "--json")
-    assert done.returncode == 0, done.stderr
+    run(f"import subprocess; sys.exit(subprocess.call({words}))", "--json")
     opened = reading.open_dump(tmp_path / "dump")
     assert sorted(one.rank for one in opened.runs) == [0, 1]
 
@@ -514,13 +480,8 @@ def test_triage_starts_it_as_often_as_it_says(
     words: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     program = words("load()\n    os.abort()")[-2:]
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
-    command = [sys.executable, "-m", "rewriter", "triage", "-d", str(tmp_path / "dump"), "--json"]
-    done = subprocess.run(
-        [*command, "--", *program], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1, done.stderr
-    found = json.loads(done.stdout)
+    line = ["triage", "-d", tmp_path / "dump", "--json", "--", *program]
+    found = json.loads(programs.rewriter(*line, code=1, **cache(tmp_path)).stdout)
     assert found["run"]["ended"]["signal"] == "SIGABRT"
     assert len((tmp_path / "starts").read_text()) == len(found["steps"]) + 1
 
@@ -530,13 +491,8 @@ def test_after_a_check_of_an_index_failed_diagnose_starts_it_once(
 ) -> None:
     said = "  what():  kernel, /c/ab.main.cpp:50, index out of bounds: 0 <= tmp2 < 100L"
     program = words(f"load()\n    print({said!r}, file=sys.stderr)\n    os.abort()")[-2:]
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
-    command = [sys.executable, "-m", "rewriter", "diagnose", "-d", str(tmp_path / "dump"), "--json"]
-    done = subprocess.run(
-        [*command, "--", *program], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1, done.stderr
-    found = json.loads(done.stdout)
+    line = ["diagnose", "-d", tmp_path / "dump", "--json", "--", *program]
+    found = json.loads(programs.rewriter(*line, code=1, **cache(tmp_path)).stdout)
     assert (found["finding"]["kind"], len(found["runs"])) == ("crash", 1)
     assert "index out of bounds: 0 <= tmp2 < 100L" in found["finding"]["text"]
     assert (tmp_path / "starts").read_text() == "x"
@@ -557,7 +513,7 @@ def test_probes_that_are_switched_on_later(asked: str, run: Run, tmp_path: Path)
     where a wrapper was instrumented by hand."""
     recorded = 0 if asked == "show" else 2
     done = run(SWITCH, "--dormant", ASKED=asked)
-    assert (done.returncode, done.stdout.count(LOADED)) == (0, 65), done.stderr
+    assert done.stdout.count(LOADED) == 65, done.stderr
     assert f"probes are off; to switch some on: rewriter control {tempfile.gettempdir()}" in (
         done.stderr
     )
@@ -580,20 +536,12 @@ def test_variables_for_a_program_that_others_start(tmp_path: Path) -> None:
     later = 'load(name="ab/cablater.py", text=OTHER, call=False)'
     (tmp_path / "program.py").write_text(f"{LOAD}\n{later}\nload()")
     (tmp_path / "libcst.py").write_text("raise ImportError('of the program')")
-    words = [sys.executable, "-m", "rewriter", "run", "--print-env", "--probe", "save", "--quiet"]
-    printed = subprocess.run(
-        [*words, "-d", "x.dump"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    words = ["run", "--print-env", "--probe", "save", "--quiet", "-d", "x.dump"]
+    printed = programs.rewriter(*words, cwd=tmp_path)
     (tmp_path / "env.sh").write_text(printed.stdout)
     program = f"{sys.executable} program.py"
-    done = subprocess.run(
-        ["sh", "-c", f". ./env.sh; {program} & {program}; wait"],
-        cwd=tmp_path,
-        env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    both = f". ./env.sh; {program} & {program}; wait"
+    done = programs.run("sh", "-c", both, code=None, cwd=tmp_path, **cache(tmp_path))
     assert done.stdout.splitlines() == [LOADED, LOADED], done.stderr
     dump = tmp_path / "x.dump"
     deadline = time.monotonic() + 30

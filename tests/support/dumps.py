@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,15 +122,20 @@ def write(
     if graph:
         facts.setdefault("sha256", hashlib.sha256(source).hexdigest() if wrapper else "ab" * 32)
         names.write_graphs(dump, {facts["sha256"]: graph})
-    base = {"format": "rewriter.run", "version": 1, "artifact": artifact, "pid": 1}
-    (path / "run.json").write_text(json.dumps({**base, "launches": [*table.values()], **facts}))
     rows = [{"phase": "inputs", **row} for row in inputs]
     rows += [row for _, found in launches for row in found]
-    _write_rows(path, rows)
+    write_call(path, [*table.values()], rows, artifact=artifact, **{"pid": 1, **facts})
     for name, tensor in tensors.items():
         (path / name).parent.mkdir(exist_ok=True)
         torch.save(tensor, path / name)
     return dump
+
+
+def write_call(path: Path, table: Sequence[Row], rows: Iterable[Row], **facts: Any) -> None:
+    """The files of a call, in a folder that is there: its table of launches, and its rows."""
+    base = {"format": "rewriter.run", "version": 1}
+    (path / "run.json").write_text(json.dumps({**base, "launches": table, **facts}))
+    _write_rows(path, rows)
 
 
 def change_facts(dump: Path, *, rank: int = 0, run: int = 0, **changed: Any) -> None:
@@ -147,5 +152,5 @@ def change_rows(dump: Path, change: Callable[[list[Row]], Any], *, run: int = 0)
     _write_rows(path, rows)
 
 
-def _write_rows(path: Path, rows: Sequence[Row]) -> None:
+def _write_rows(path: Path, rows: Iterable[Row]) -> None:
     (path / "events.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

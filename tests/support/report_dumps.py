@@ -1,4 +1,4 @@
-"""Dumps written by hand, for the tests of the report: what a runtime writes, without a model."""
+"""Dumps and comparisons for the tests of the report, of short rows: `dumps.py` writes them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dumps
+from dumps import Row
 from rewriter.comparison.dumps.types import (
     Blame,
     Comparison,
@@ -24,8 +26,6 @@ from rewriter.dump.dataflow import OUTPUTS, RecordedLaunch
 from rewriter.dump.documents import Manifest
 from rewriter.dump.rows import TensorRow, read_row
 
-Row = dict[str, Any]
-
 
 def row(
     launch: int | None,
@@ -35,40 +35,21 @@ def row(
     role: str = "out",
     kernel: str = "",
     size: float = 1.0,
-    nan: int = 0,
-    inf: int = 0,
     **more: Any,
 ) -> Row:
     """A tensor of 256 elements, of which the finite ones go from -size to size."""
     start = {} if launch is None else {"launch": launch, "kernel": kernel or f"kernel_{launch}"}
-    return {
-        **start,
-        "phase": phase,
-        "arg": arg,
-        "role": role,
-        "dtype": "float32",
-        "shape": [8, 32],
-        "stride": [32, 1],
-        "device": "cpu",
-        "numel": 256,
-        "min": -size,
-        "max": size,
-        "mean": size / 16,
-        "std": size / 2,
-        "nan": nan,
-        "inf": inf,
-        **more,
-    }
+    about = {"shape": [8, 32], "stride": [32, 1], "numel": 256}
+    ends = {"min": -size, "max": size, "mean": size / 16, "std": size / 2}
+    return {**start, "phase": phase, **dumps.value(arg, role), **about, **ends, **more}
 
 
 def step(launch: int, *, nan: int = 0, given: int = 0, size: float = 1.0, **more: Any) -> list[Row]:
     """A launch that reads one tensor, with `given` NaN, and writes another, with `nan`."""
-    read = row(launch, "before", f"buf{launch - 1}", role="in", nan=given, size=size, **more)
-    return [
-        read,
-        {**read, "phase": "after"},
-        row(launch, "after", f"buf{launch}", nan=nan, size=size, **more),
-    ]
+    more = {"size": size, **more}
+    read = row(launch, "before", f"buf{launch - 1}", role="in", nan=given, **more)
+    made = row(launch, "after", f"buf{launch}", nan=nan, **more)
+    return [read, {**read, "phase": "after"}, made]
 
 
 def write_run(folder: Path, rows: Iterable[Row], table: Sequence[Row] | None = None) -> Path:
@@ -78,32 +59,15 @@ def write_run(folder: Path, rows: Iterable[Row], table: Sequence[Row] | None = N
     if table is None:
         kernels = {r["launch"]: r["kernel"] for r in rows if "launch" in r}
         table = [entry(index, kernel) for index, kernel in kernels.items()]
-    facts = {
-        "format": "rewriter.run",
-        "version": 1,
-        "artifact": "model.py",
-        "started": 1.7e9,
-        "launches": table,
-    }
-    (folder / "run.json").write_text(json.dumps(facts), encoding="utf-8")
-    text = "".join(json.dumps(r) + "\n" for r in rows)
-    (folder / "events.jsonl").write_text(text, encoding="utf-8")
+    dumps.write_call(folder, table, rows, artifact="model.py", started=1.7e9)
     return folder
 
 
 def entry(index: int, kernel: str) -> Row:
-    return {
-        "launch": index,
-        "kernel": kernel,
-        "kind": "cpp",
-        "scope": "Runner.call",
-        "line": 100 + index,
-        "source_nodes": [f"node_{index}"],
-        "origins": ["aten.add"],
-        "repeats": False,
-        "before": [["in", f"buf{index - 1}"]],
-        "after": [["in", f"buf{index - 1}"], ["out", f"buf{index}"]],
-    }
+    """A row of the table: a launch that reads the buffer before its own."""
+    read, facts = ["in", f"buf{index - 1}"], {"origins": ["aten.add"]}
+    labels = {"before": [read], "after": [read, ["out", f"buf{index}"]]}
+    return dumps.launch(index, kernel, source_nodes=[f"node_{index}"], **facts, **labels)[0]
 
 
 def write_dump(root: Path, *runs: Iterable[Row], **manifest: Any) -> Path:

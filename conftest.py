@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from compilations import Compilations
     from harness import Apart
 
+# Threads of torch that wait for each other sleep, and do not spin, which would take the cores from
+# the other worker and from the programs of tests. Read when torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # As it is before torch is imported, which sets it to its default.
 GIVEN_CACHE = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
 # What people set in their shells, and does not change the tests.

@@ -31,6 +31,8 @@ from rewriter.locate.cpp.grammar import load
 from rewriter.locate.cpp.kernel_sources import defined
 from rewriter.locate.cpp.outline import CppOutline
 from rewriter.locate.guards import read_guards
+from rewriter.locate.python import module
+from rewriter.locate.python.syntax import TooDeepError
 from rewriter.locate.types import Argument, EntryPoint, InsertionPoint, Launch
 from rewriter.model_names.attribution import attribute
 from rewriter.model_names.entries.reading import innermost
@@ -110,6 +112,11 @@ def _names(text: str) -> object:
 def _refused(data: bytes) -> None:
     with pytest.raises(json_text.JsonError):
         json_text.parse(data)
+
+
+def _too_deep(text: str) -> None:
+    with pytest.raises(TooDeepError):
+        module.read(text)
 
 
 _HEADER = b"# Instrumented by inductor-rewriter 0.1.0 with print, original sha256 "
@@ -208,6 +215,7 @@ CASES: dict[str, tuple[Callable[[Any], object], Callable[[int], Any], int]] = {
         lambda n: b"> It is so:\n>> x = 1\nSee ```\ny\n```\n" * n + b"> a" + b" b" * n + b" `",
         5_000,
     ),
+    "clauses": (_too_deep, lambda n: "if a:\n  b\n" + "elif a:\n  b\n" * n, 10_000),
     "words in a page": (isolated, _times("a"), 100_000),
     "names in JSON": (
         _refused,

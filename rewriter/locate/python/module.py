@@ -246,7 +246,7 @@ class _Skeleton:
     def _follow(self, indent: str, line: Line) -> None:
         """Follow the indentation of blocks, about which the parser does not say where it fails."""
         if len(indent) > len(self._indents[-1]):
-            if not isinstance((None, *self.parts)[-2], Line):
+            if len(self.parts) < 2 or not isinstance(self.parts[-2], Line):
                 raise PythonError("unexpected indent", line.number, len(indent))
             self._indents.append(indent)
         while len(indent) < len(self._indents[-1]):

@@ -116,6 +116,32 @@ def compilations(
 
 
 @pytest.fixture(scope="session")
+def vector_instructions(compilations: Compilations, _inductor_cache: None) -> Iterator[None]:
+    """Which vector instructions work here is tried out once, and not in each new process.
+
+    Torch compiles a library for each of a dozen, and loads it in a process that imports torch;
+    where the widest that the processor says it has do work, it need not try.
+    """
+    from torch._inductor import config, cpu_vec_isa
+
+    def widest_work() -> bool:
+        cpu_vec_isa.valid_vec_isa_list.cache_clear()
+        with config.patch({"cpp.vec_isa_ok": True}):
+            widest = cpu_vec_isa.pick_vec_isa()
+        cpu_vec_isa.valid_vec_isa_list.cache_clear()
+        return bool(widest)
+
+    if not compilations.value(widest_work, "vector-instructions"):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_VEC_ISA_OK", "1")
+        patch.setattr(config.cpp, "vec_isa_ok", True)
+        cpu_vec_isa.valid_vec_isa_list.cache_clear()
+        yield
+
+
+@pytest.fixture(scope="session")
 def compiled(compilations: Compilations) -> Callable[[str], Compiled]:
     """`compiled("mlp")` is that model of `fixtures/models.py`, compiled for the CPU."""
     from capture import compile_case

@@ -445,6 +445,8 @@ def test_nothing_recorded_is_accused(fixture: object, tmp_path: Path) -> None:
     assert launches or not rewriter.open(fixture.path).launches  # type: ignore[attr-defined]
 
 
+@pytest.mark.programs
+@pytest.mark.usefixtures("warm_python")
 def test_a_wrapper_without_its_device_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

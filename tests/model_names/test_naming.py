@@ -385,6 +385,7 @@ with torch.no_grad():
 
 
 @pytest.mark.programs
+@pytest.mark.usefixtures("warm_python", "vector_instructions")
 def test_what_is_compiled_ahead_of_time_has_the_names_of_its_model(tmp_path: Path) -> None:
     """As vLLM does on a CPU: torch writes no frame for such a graph, which is that of the model.
     What is compiled by itself later in the process is not."""
@@ -428,6 +429,7 @@ with torch.no_grad():
 
 
 @pytest.mark.programs
+@pytest.mark.usefixtures("warm_python", "vector_instructions")
 def test_a_piece_of_a_model_has_no_names_of_other_inputs(tmp_path: Path) -> None:
     """As SGLang does: its backend splits the graph and compiles each piece by itself."""
     log = log_of(PIECES, tmp_path)

@@ -2,44 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from cpp_driver import FLAGS, both, compile_driver, library
 
-if TYPE_CHECKING:
-    from compilations import Compilations
-
 __all__ = ["both", "library"]  # fixtures
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _vector_instructions(compilations: Compilations, _inductor_cache: None) -> Iterator[None]:
-    """Which vector instructions work here is tried out once, and not in each new process.
-
-    Torch compiles and loads a library for each of a dozen; where the widest that the processor
-    says it has do work, it need not try.
-    """
-    from torch._inductor import config, cpu_vec_isa
-
-    def widest_work() -> bool:
-        cpu_vec_isa.valid_vec_isa_list.cache_clear()
-        with config.patch({"cpp.vec_isa_ok": True}):
-            widest = cpu_vec_isa.pick_vec_isa()
-        cpu_vec_isa.valid_vec_isa_list.cache_clear()
-        return bool(widest)
-
-    if not compilations.value(widest_work, "vector-instructions"):
-        yield
-        return
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TORCHINDUCTOR_VEC_ISA_OK", "1")
-        patch.setattr(config.cpp, "vec_isa_ok", True)
-        cpu_vec_isa.valid_vec_isa_list.cache_clear()
-        yield
+def _vector_instructions(vector_instructions: None) -> None:
+    """Nearly all tests here compile something, or start what does."""
 
 
 @pytest.fixture(scope="session")

@@ -54,6 +54,7 @@ def rows(file: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.programs
+@pytest.mark.usefixtures("vector_instructions")
 @pytest.mark.parametrize("selection", SELECTIONS, ids=lambda x: x["probe"])
 @pytest.mark.parametrize("name", ["cpu-torch2.13/mlp", "cpu-torch2.13/scatter"])
 def test_it_prints_and_writes_what_the_recorder_does(

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rewriter.core.align import Pair, align, matches
@@ -28,6 +28,7 @@ def longest(a: Sequence[str], b: Sequence[str]) -> int:
     return row[-1]
 
 
+@settings(deadline=None)
 @given(letters, letters)
 def test_matches_are_a_longest_common_subsequence(a: list[str], b: list[str]) -> None:
     found = matches(a, b)

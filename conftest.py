@@ -6,9 +6,11 @@ import atexit
 import contextlib
 import gc
 import hashlib
+import itertools
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -322,9 +324,16 @@ def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none."""
-    # All workers have one order, however they collected.
-    items.sort(key=lambda item: item.path)
+    """Have one order in all workers, however they collected; skip what needs a GPU where there is
+    none.
+
+    Files that compile and start programs come first, so that none keeps one worker busy when the
+    other has done all: from the end, as the first two by their names wait for one compilation.
+    """
+    items.sort(key=lambda item: item.path)  # by file, whose tests keep their order
+    files = itertools.groupby(items, key=lambda item: item.path)
+    whole = [(path.parent.name == "real", path, list(tests)) for path, tests in files]
+    items[:] = [item for *_, tests in sorted(whole, key=itemgetter(0, 1))[::-1] for item in tests]
     if not any(item.get_closest_marker("gpu") for item in items):
         return
     import torch

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+import programs
 from artifacts import ARTIFACTS
 
 if TYPE_CHECKING:
@@ -24,16 +24,10 @@ RECIPE = Path(__file__).parents[2] / "docs/ci"
 CUDA = ARTIFACTS / "cuda-torch2.11/mlp/package/model.pt2"
 
 
-def patch_package(*arguments: object) -> subprocess.CompletedProcess[str]:
+def patch_package(*arguments: object, code: int = 0) -> programs.Done:
     """Run the script with the `rewriter` of this environment."""
-    scripts = sysconfig.get_path("scripts")
-    return subprocess.run(
-        ["sh", str(RECIPE / "patch-package.sh"), *map(str, arguments)],
-        env={**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
+    return programs.run("sh", RECIPE / "patch-package.sh", *arguments, code=code, PATH=path)
 
 
 def test_a_package_is_patched_and_checked(
@@ -41,7 +35,6 @@ def test_a_package_is_patched_and_checked(
 ) -> None:
     package = packaged("mlp").path
     done = patch_package(package, tmp_path / "out", "--probe", "names")
-    assert done.returncode == 0, done.stderr
     assert done.stdout == f"{tmp_path}/out/{package.name}\n"
     assert {file.name for file in (tmp_path / "out").iterdir()} == {
         "doctor.json",
@@ -57,8 +50,7 @@ def test_a_package_is_patched_and_checked(
 
 
 def test_what_cannot_be_built_here_leaves_its_sources(tmp_path: Path) -> None:
-    done = patch_package(CUDA, tmp_path / "out", "--probe", "print")
-    assert done.returncode == 1, done.stderr
+    done = patch_package(CUDA, tmp_path / "out", "--probe", "print", code=1)
     failed = [
         check["error"]
         for check in json.loads((tmp_path / "out/doctor.json").read_text())["checks"]
@@ -70,17 +62,15 @@ def test_what_cannot_be_built_here_leaves_its_sources(tmp_path: Path) -> None:
 
 
 def test_the_script_says_what_it_takes() -> None:
-    done = patch_package("model.pt2")
-    assert (done.returncode, done.stdout) == (2, "")
+    done = patch_package("model.pt2", code=2)
+    assert done.stdout == ""
     assert done.stderr.startswith("usage: patch-package.sh MODEL.pt2 OUTPUT_DIRECTORY")
 
 
 @pytest.mark.parametrize("name", ["missing.pt2", "broken.pt2"])
 def test_a_wrong_package_ends_it_with_2(name: str, tmp_path: Path) -> None:
     (tmp_path / "broken.pt2").write_bytes(b"PK\3\4")
-    done = patch_package(tmp_path / name, tmp_path / "out")
-    assert done.returncode == 2
-    assert "error[" in done.stderr
+    assert "error[" in patch_package(tmp_path / name, tmp_path / "out", code=2).stderr
 
 
 def test_the_workflow_runs_the_script_with_the_values_that_somebody_typed() -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import filecmp
-import io
-import json
 import os
 import re
 import shutil
@@ -27,11 +25,13 @@ from typing import Any
 import pytest
 import torch
 
+import programs
 import rewriter
 from capture import Compiled, Packaged
 from harness import Apart, call
 from imports import HEAVY, imported_by
 from packages import Ran, run_package, run_packages
+from programs import document
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.package.model import open_package
 from rewriter.cli import main
@@ -141,14 +141,6 @@ Patch = Callable[..., Patched]
 Run = Callable[..., Seen]
 
 
-def rewriter_json(*command: object) -> tuple[int, Json]:
-    """Run a command with `--json`; its exit code and its object."""
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        code = main([*map(str, command), "--json"])
-    return code, json.loads(out.getvalue()) if out.getvalue() else {}
-
-
 @pytest.fixture(scope="session")
 def patched(packaged: Callable[..., Packaged], tmp_path_factory: pytest.TempPathFactory) -> Patch:
     """`patched("mlp", "appended", probes="print", route="full")`; each is made once."""
@@ -166,8 +158,7 @@ def patched(packaged: Callable[..., Packaged], tmp_path_factory: pytest.TempPath
                 options.append("--no-check")  # The loader would compile it once more.
             if route:
                 options += ["--route", route]
-            code, said = rewriter_json("instrument", plain.path, *options)
-            assert code == 0
+            said = document("instrument", plain.path, *options)
             done[key] = Patched(plain, path, said, variant == "pickled")
         return done[key]
 
@@ -245,8 +236,7 @@ def test_strip_gives_the_file_back(
 ) -> None:
     case = patched(name, variant)
     assert not filecmp.cmp(case.path, case.plain.path, shallow=False)
-    code, said = rewriter_json("strip", case.path, "-o", tmp_path / "back.pt2")
-    assert (code, said["exact"]) == (0, True)
+    assert document("strip", case.path, "-o", tmp_path / "back.pt2")["exact"]
     assert filecmp.cmp(tmp_path / "back.pt2", case.plain.path, shallow=False)
 
 
@@ -318,8 +308,8 @@ def test_nothing_of_the_plain_library_is_in_what_is_compiled_anew(
     plain, path = packaged("mlp").path, tmp_path / "out.pt2"
     compiler(tmp_path, monkeypatch, f'echo "$@" >> {tmp_path}/commands\n{STUB}exec g++ "$@"\n')
     command = ["instrument", plain, "--probe", "names", "--route", "full", "--no-check", "-o", path]
-    code, said = rewriter_json(*command)
-    assert (code, [model["route"] for model in said["models"]]) == (0, ["full"])
+    said = document(*command)
+    assert [model["route"] for model in said["models"]] == ["full"]
     *compiled, link = [
         line
         for line in (tmp_path / "commands").read_text().splitlines()
@@ -402,9 +392,7 @@ def test_saved_values_are_those_of_the_python_wrapper(
 
 def outputs_of(command: Sequence[object]) -> list[str]:
     """Digests of what `rewriter run` says that a model returned."""
-    code, said = rewriter_json("run", *command)
-    assert code == 0
-    return [output["sha256"] for output in said["outputs"]]
+    return [output["sha256"] for output in document("run", *command)["outputs"]]
 
 
 @pytest.fixture
@@ -436,8 +424,7 @@ def test_an_unpacked_package(
     folder, probed, back = tmp_path / "plain", tmp_path / "probed", tmp_path / "back"
     with zipfile.ZipFile(plain) as file:
         file.extractall(folder)
-    code, said = rewriter_json("instrument", folder, *EVERYTHING, "-o", probed)
-    assert (code, said["check"]) == (0, "linked")
+    assert document("instrument", folder, *EVERYTHING, "-o", probed)["check"] == "linked"
     assert files_of(folder).items() != files_of(probed).items()
     digests = outputs_of([plain, "--args", inputs])
     assert outputs_of([folder, "--args", inputs]) == digests
@@ -447,7 +434,7 @@ def test_an_unpacked_package(
     assert outputs_of([probed, "--args", inputs, "-d", tmp_path / "D"]) == digests
     seen = {row["launch"] for row in dumped(tmp_path / "D") if "launch" in row}
     assert seen == set(range(5))
-    assert rewriter_json("strip", probed, "-o", back)[1]["exact"]
+    assert document("strip", probed, "-o", back)["exact"]
     assert files_of(back) == files_of(folder)
 
 
@@ -493,28 +480,19 @@ esac
         compiler(tmp_path, monkeypatch, f'{give}exec g++ "$@"\n')
     folder, built, back = tmp_path / "sources", tmp_path / "built.pt2", tmp_path / "back.pt2"
     command = ["instrument", plain.path, "--no-rebuild", "--probe", "names", "-o", folder]
-    code, said = rewriter_json(*command)
-    assert (code, said["check"], said["output"]) == (0, "skipped", str(folder))
-    done = subprocess.run(
-        ["sh", folder / "build.sh", built],
-        cwd="/",
-        env={**os.environ, "PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    said = document(*command)
+    assert (said["check"], said["output"]) == ("skipped", str(folder))
+    programs.run("sh", folder / "build.sh", built, cwd=Path("/"), PYTHON=sys.executable)
     check_equal_and_seen(Patched(plain, built, said), "mlp", "names", run)
     for path in (built, folder):
-        assert rewriter_json("strip", path, "-o", back, "--overwrite")[1]["exact"]
+        assert document("strip", path, "-o", back, "--overwrite")["exact"]
         assert filecmp.cmp(back, plain.path, shallow=False)
 
 
 def kept_object(kept: Path, source: str) -> Path:
     """The first object that was built of a source with this name for a package."""
     for path in sorted((kept / "builds").glob("*.o"), key=lambda path: path.stat().st_mtime_ns):
-        symbols = subprocess.run(["nm", "-a", path], capture_output=True, text=True, check=True)
-        if f" a {source}\n" in symbols.stdout:
+        if f" a {source}\n" in programs.run("nm", "-a", path).stdout:
             return path
     raise FileNotFoundError(source)
 
@@ -526,15 +504,15 @@ def test_in_place_and_replace(
     path, kept = tmp_path / "mlp.pt2", tmp_path / "mlp.pt2.orig"
     shutil.copy(plain, path)
     fast = ["--no-check", "--in-place"]
-    code, said = rewriter_json("instrument", path, "--probe", "names", *fast)
-    assert (code, said["output"], said["backup"]) == (0, str(path), str(kept))
+    said = document("instrument", path, "--probe", "names", *fast)
+    assert (said["output"], said["backup"]) == (str(path), str(kept))
     assert filecmp.cmp(kept, plain, shallow=False)
     assert path.read_bytes() == patched("mlp", probes="names").path.read_bytes()
     assert main(["instrument", str(path), *EVERYTHING, *fast]) == 2
-    assert rewriter_json("instrument", path, *EVERYTHING, "--replace", *fast)[0] == 0
+    document("instrument", path, *EVERYTHING, "--replace", *fast)
     assert path.read_bytes() == patched("mlp").path.read_bytes()
     assert filecmp.cmp(kept, plain, shallow=False)
-    assert rewriter_json("strip", path, "--in-place")[1]["exact"]
+    assert document("strip", path, "--in-place")["exact"]
     assert filecmp.cmp(path, plain, shallow=False)
     assert list(tmp_path.iterdir()) == [path]
 
@@ -572,8 +550,7 @@ def test_for_scripts(packaged: Callable[..., Packaged], patched: Patch, tmp_path
     assert [model["launches"] for model in said["models"]] == [[*range(5)], [*range(5)]]
     assert (said["check"], said["changed"], said["diff"]) == ("loaded", True, None)
     assert 0 < said["seconds"] < 600
-    code, listed = rewriter_json("list", plain, "--model", "net_b")
-    assert code == 0
+    listed = document("list", plain, "--model", "net_b")
     assert {"/net_b/" in launch["wrapper"] for launch in listed["launches"]} == {True}
     assert [launch["index"] for launch in listed["launches"]] == [*range(5)]
     probed = patched("several").path
@@ -586,7 +563,7 @@ def test_for_scripts(packaged: Callable[..., Packaged], patched: Patch, tmp_path
         ["run", plain],
     ):
         before = probed.read_bytes()
-        assert rewriter_json(*command) == (2, {}), command
+        assert document(*command, code=2) == {}, command
         assert probed.read_bytes() == before
     assert set(plain.parent.iterdir()) == beside
 
@@ -595,15 +572,15 @@ def test_one_model_of_several(packaged: Callable[..., Packaged], run: Run, tmp_p
     """The others stay as they are, also the one whose name begins alike."""
     plain, path = packaged("several"), tmp_path / "several.pt2"
     command = ["instrument", plain.path, "--model", "net", "--probe", "names", "-o", path]
-    code, said = rewriter_json(*command)
-    assert (code, said["check"]) == (0, "loaded")
+    said = document(*command)
+    assert said["check"] == "loaded"
     assert [model["model"] for model in said["models"]] == ["net"]
     for model, args in plain.inputs.items():
         seen = run(path, args, model)
         assert seen.ran.calls == run(plain.path, args, model).ran.calls
         assert (len(seen.out.splitlines()) == 10) == (model == "net")
         assert len(own(seen.ran)) == (2 if model == "net" else 1)
-    assert rewriter_json("strip", path, "-o", tmp_path / "back.pt2")[1]["exact"]
+    assert document("strip", path, "-o", tmp_path / "back.pt2")["exact"]
     assert filecmp.cmp(tmp_path / "back.pt2", plain.path, shallow=False)
 
 
@@ -882,8 +859,8 @@ def test_operators_that_are_not_here(
     """The package is written all the same: the operators are only needed where it runs."""
     path = tmp_path / "out.pt2"
     command = ["instrument", packaged("every_form").path, "--probe", ALL_OF_CPP, "-o", path]
-    code, said = rewriter_json(*command)
-    assert (code, said["check"]) == (0, "linked")
+    said = document(*command)
+    assert said["check"] == "linked"
     assert "rewriter_demo" in said["note"]
     assert "--import" in said["note"]
     assert filecmp.cmp(path, patched("every_form").path, shallow=False)

@@ -3,13 +3,13 @@ the same. Made and run by the installed torch, where that has it (2.15)."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+import programs
 from rewriter.cli import main
 
 pytestmark = pytest.mark.skipif(
@@ -26,16 +26,11 @@ with torch.no_grad():
 """
 
 
-def run(code: Path, cache: Path) -> tuple[torch.Tensor | None, subprocess.CompletedProcess[str]]:
+def run(code: Path, cache: Path) -> tuple[torch.Tensor | None, programs.Done]:
     """What the pair computes in a process of its own."""
     fixtures, result = Path(__file__).parents[2] / "fixtures", code.with_suffix(".pt")
-    ran = subprocess.run(
-        [sys.executable, "-c", _LOAD, str(code), str(cache), str(result)],
-        cwd=fixtures,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    line = [sys.executable, "-c", _LOAD, code, cache, result]
+    ran = programs.run(*line, code=None, cwd=fixtures)
     return torch.load(result) if ran.returncode == 0 else None, ran
 
 

@@ -5,13 +5,13 @@ What else may differ is in `tests/comparison/test_ranks.py`.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch.distributed as dist
 
+import programs
 from caches import ROOT
 
 
@@ -21,6 +21,5 @@ def test_what_one_rank_has_otherwise_is_named(tmp_path: Path) -> None:
     """Data, a weight, a buffer, random numbers or a batch; and nothing is, where they are alike."""
     command = [sys.executable, "-m", "benchmarks.clean.ranks", "--only", "ddp"]
     command += ["--work", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    done = programs.run(*command, cwd=ROOT)
     assert done.stdout.count("right ddp ") == 6

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,17 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
+import programs
 import rewriter
 from capture import Packaged
 from rewriter.dump.reading import open_dump
 
 pytestmark = pytest.mark.usefixtures("warm_python")
-
-
-def command(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "rewriter", *words], capture_output=True, text=True, check=False
-    )
 
 
 PACKAGE = """
@@ -44,19 +37,13 @@ def test_a_package(packaged: Callable[..., Packaged], tmp_path: Path) -> None:
     probed, inputs, dump = tmp_path / "probed.pt2", tmp_path / "inputs.pt", tmp_path / "dump"
     (given,) = package.inputs.values()
     torch.save(list(given), inputs)
-    made = command("instrument", str(package.path), "--probe", "record", "-o", str(probed))
-    assert made.returncode == 0, made.stderr
-    ran = subprocess.run(
-        [sys.executable, "-c", PACKAGE, str(probed), str(inputs)],
-        check=False,
-        env={**os.environ, "REWRITER_DUMP": str(dump), "REWRITER_RECORD_BYTES": "256Ki"},
-    )
-    assert ran.returncode == -signal.SIGKILL
+    programs.rewriter("instrument", package.path, "--probe", "record", "-o", probed)
+    about = {"REWRITER_DUMP": dump, "REWRITER_RECORD_BYTES": "256Ki"}
+    line = [sys.executable, "-c", PACKAGE, probed, inputs]
+    programs.run(*line, code=-signal.SIGKILL, **about)
     runs = open_dump(dump).runs
     assert [run.facts.call for run in runs] == [0, 1, 2]
     launches = [x.index for x in rewriter.open(package.path).launches]
     assert {step.launch for step in runs[2].steps} == {None, *launches}
-    assert (
-        "the program ended outside of launches, after launch #"
-        in command("triage", str(dump)).stdout
-    )
+    said = programs.rewriter("triage", dump, code=None).stdout
+    assert "the program ended outside of launches, after launch #" in said

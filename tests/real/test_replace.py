@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
+import programs
 from capture import Compiled, Exported, package_exported
 from harness import load
 from replacements import is_close, left_by
 from rewriter.cli import main
-from test_bisect import CHECK, plant
-from test_verify import compiled_cache, wrapper
+from test_bisect import CHECK
+from test_verify import compiled_cache, plant, wrapper
 
 __all__ = ["compiled_cache", "wrapper"]  # fixtures
 
@@ -27,29 +25,22 @@ OPERATORS = Path(__file__).parents[2] / "fixtures/models.py"
 FAULT = "another operator"  # in launch 2
 
 
-def printed(capfd: pytest.CaptureFixture[str], *command: str, code: int = 0) -> dict[str, Any]:
-    capfd.readouterr()
-    assert main([*command, "--json"]) == code
-    found: dict[str, Any] = json.loads(capfd.readouterr().out)
-    return found
-
-
 def passes() -> bool:
     Path("check.py").write_text(CHECK)
-    return subprocess.run([sys.executable, "check.py"], capture_output=True).returncode == 0
+    return programs.run(sys.executable, "check.py", code=None).returncode == 0
 
 
 def test_a_hot_fix_in_the_cache_and_back(wrapper: Path, capfd: pytest.CaptureFixture[str]) -> None:
     plant(wrapper, FAULT)
     planted = wrapper.read_bytes()
     assert not passes()
-    made = printed(capfd, "replace", str(wrapper), "--launch", "2", "--in-place")
+    made = programs.document("replace", str(wrapper), "--launch", "2", "--in-place")
     assert (made["launches"], made["changed"], made["unmeasured"]) == ([2], True, "")
     assert made["before"] > 0
     assert made["seconds"] > 0
     assert Path(made["backup"]).read_bytes() == planted
     assert passes()
-    listed = printed(capfd, "list", str(wrapper))
+    listed = programs.document("list", str(wrapper))
     assert [x["index"] for x in listed["launches"] if x.get("replaced")] == [2]
     # It has no place for probes, and says so.
     assert main(["instrument", str(wrapper), "--replace"]) == 2
@@ -127,7 +118,7 @@ def test_a_cpp_wrapper_and_back(
     assert wrong != graph.source
     path.write_text(wrong)
     given = ["--graph", graph_in(tmp_path / "debug", graph.lowered), "--import", str(OPERATORS)]
-    made = printed(capfd, "replace", str(path), "--launch", "0", *given, "--in-place")
+    made = programs.document("replace", str(path), "--launch", "0", *given, "--in-place")
     assert (made["launches"], made["unmeasured"]) == ([0], "")
     expected = load(graph.source.encode(), tmp_path).call(list(graph.args))
     got = load(path.read_bytes(), tmp_path).call(list(graph.args))
@@ -157,12 +148,12 @@ def test_a_package_and_back(
     assert main(wrapper) == 2
     assert "belongs to a package" in capfd.readouterr().err
     given += ["--args", str(tmp_path / "args.pt"), "--in-place"]
-    made = printed(capfd, "replace", str(path), "--launch", "1,5", *given)
+    made = programs.document("replace", str(path), "--launch", "1,5", *given)
     assert (made["launches"], made["unmeasured"]) == ([1, 5], "")
     assert Path(made["backup"]).read_bytes() == before
     plain = left_by(Path(made["backup"]), model.inputs)
     assert all(map(is_close, plain, left_by(path, model.inputs)))
-    listed = printed(capfd, "list", str(path))
+    listed = programs.document("list", str(path))
     assert [x["index"] for x in listed["launches"] if x.get("replaced")] == [1, 5]
     assert main(["instrument", str(path), "--replace"]) == 2
     assert "has launches replaced (#1, #5)" in capfd.readouterr().err

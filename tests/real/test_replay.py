@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 import dumps
+from programs import document
 from rewriter.cli import main
 from rewriter.commands._run import replay_line
 from rewriter.core.errors import RewriterError
@@ -56,12 +56,6 @@ def dump(tmp_path_factory: pytest.TempPathFactory, warm_module: None) -> Path:
     return folder / "w.dump"
 
 
-def said(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, dict[str, Any]]:
-    capfd.readouterr()
-    code = main([*map(str, words), "--json"])
-    return code, json.loads(capfd.readouterr().out)
-
-
 def test_random_inputs_are_said(
     dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,12 +77,12 @@ def test_a_call_runs_once_more(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     call = dump / "rank0" / "run0"
-    code, found = said(capfd, "run", call)
-    assert (code, found["inputs"]) == (1, "recorded")  # of the NaN
+    found = document("run", call, code=1)  # of the NaN
+    assert found["inputs"] == "recorded"
     assert found["replayed"] == ["equal", "equal", "value"]
-    code = main(["run", str(dump), "--probe", "print", "-d", "again"])
+    capfd.readouterr()
+    assert main(["run", str(dump), "--probe", "print", "-d", "again"]) == 1
     output = capfd.readouterr()
-    assert code == 1
     assert f"replayed {call}: every output is what was recorded, bit for bit\n" in output.out
     assert "random" not in output.out + output.err
     assert json.loads(Path("again/manifest.json").read_text())["inputs"] == "recorded"
@@ -97,7 +91,7 @@ def test_a_call_runs_once_more(
     kept = saved.read_bytes()
     saved.unlink()
     torch.save(torch.zeros(2, 2), saved)
-    assert said(capfd, "run", call)[1]["replayed"] == ["differs", "equal", "value"]
+    assert document("run", call, code=1)["replayed"] == ["differs", "equal", "value"]
     saved.unlink()
     saved.write_bytes(kept)
 

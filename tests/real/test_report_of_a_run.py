@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import jsonschema
 import pytest
 import torch
 
+from programs import document
 from rewriter import cli
 from test_report import SCHEMA, run_report, scripts
 
@@ -21,10 +21,8 @@ def test_a_dump_of_a_real_run(
     """From the wrapper to the page: values, sources and histograms are those of the run."""
     dump = tmp_path / "mlp.dump"
     assert cli.main(["run", str(mlp_wrapper), "--probe", "save", "-d", str(dump)]) == 0
-    capsys.readouterr()
     output = tmp_path / "mlp.html"
-    assert run_report(dump, "-o", output, "--json") == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = document("report", dump, "-o", output)
     jsonschema.validate(printed, SCHEMA)
     (run,) = printed["runs"]
     (gelu,) = (one for one in run["launches"] if one["kernel"] == "cpp_fused_gelu_0")

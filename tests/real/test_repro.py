@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+import programs
 from rewriter.cli import main
 from rewriter.core.errors import RewriterError
 from rewriter.reproduction.reproduce import reproduce
@@ -83,10 +82,8 @@ def dump(tmp_path_factory: pytest.TempPathFactory, warm_module: None) -> Path:
     return recorded(tmp_path_factory.mktemp("repro"))
 
 
-def ran(directory: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(directory / "repro.py")], capture_output=True, text=True, timeout=300
-    )
+def ran(directory: Path, code: int = 0) -> programs.Done:
+    return programs.run(sys.executable, directory / "repro.py", code=code, timeout=300)
 
 
 @pytest.mark.parametrize(
@@ -98,9 +95,7 @@ def test_runs_alone_and_writes_the_same_bits(
     dump: Path, tmp_path: Path, launch: int, results: list[str]
 ) -> None:
     made = reproduce(dump, launch, tmp_path / "r")
-    run = ran(made.directory)
-    assert run.returncode == 0, run.stderr
-    *lines, time, last = run.stdout.splitlines()
+    *lines, time, last = ran(made.directory).stdout.splitlines()
     assert [line.split(":")[0] for line in lines] == results
     assert all("equal bit for bit" in line for line in lines)
     assert (time.startswith("time: "), last) == (True, "reproduced")
@@ -113,10 +108,9 @@ def test_another_result_is_no_reproduction(dump: Path, tmp_path: Path) -> None:
     made = reproduce(dump, 0, tmp_path / "r")
     (file,) = made.directory.glob("given_*arg1_1.pt")
     torch.save(torch.load(file) + 1, file)
-    run = ran(made.directory)
-    assert run.returncode == 1, run.stderr
-    assert "buf0: DIFFERS" in run.stdout
-    assert run.stdout.endswith("not reproduced\n")
+    printed = ran(made.directory, code=1).stdout
+    assert "buf0: DIFFERS" in printed
+    assert printed.endswith("not reproduced\n")
 
 
 def test_memory_of_several_launches_is_asked_for(dump: Path, tmp_path: Path) -> None:
@@ -126,7 +120,7 @@ def test_memory_of_several_launches_is_asked_for(dump: Path, tmp_path: Path) -> 
     assert "--launches 6 --args all --when both" in caught.value.hint
     assert not (tmp_path / "r").exists()
     more = recorded(tmp_path, "--launches", "6", "--args", "all", "--when", "both")
-    assert ran(reproduce(more, 6, tmp_path / "r").directory).returncode == 0
+    ran(reproduce(more, 6, tmp_path / "r").directory)
 
 
 @pytest.mark.parametrize(
@@ -151,16 +145,12 @@ def test_refuses(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_existing_directory_is_replaced_when_asked(
-    dump: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_existing_directory_is_replaced_when_asked(dump: Path, tmp_path: Path) -> None:
     words = ["repro", str(dump), "--launch", "0", "-o", str(tmp_path / "r")]
     assert main(words) == 0
     assert main(words) == 2
     (tmp_path / "r" / "mine.txt").write_text("kept")
     (tmp_path / "r" / "given_9_old.pt").write_text("old")
-    capfd.readouterr()
-    assert main([*words, "--overwrite", "--json"]) == 0
-    document = json.loads(capfd.readouterr().out)
+    document = programs.document(*words, "--overwrite")
     assert (document["format"], document["kernel"]) == ("rewriter.repro", "extern_kernels.mm")
     assert {x.name for x in (tmp_path / "r").iterdir()} == {*document["files"], "mine.txt"}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import programs
 from capture import Compiled, Packaged
 from rewriter.cli import main
 from rewriter.dump.reading import open_dump
@@ -94,11 +93,7 @@ def _reproduced(dump: Path, folder: Path) -> dict[str, Any]:
                 dump, step.launch, folder / f"{kind}-{step.launch}", run=run.name,
                 iteration=step.iteration, imports=["models"],
             )  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": str(FIXTURES)}
-    ran = subprocess.run(
-        [sys.executable, "-c", ALONE, str(folder)], env=environment, capture_output=True, text=True
-    )
-    assert ran.returncode == 0, ran.stderr
+    ran = programs.run(sys.executable, "-c", ALONE, folder, PYTHONPATH=FIXTURES)
     found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
     return found
 
@@ -137,15 +132,11 @@ def test_each_kind_in_a_package_is_reproduced(
     _check(_reproduced(dump, tmp_path / "alone"))
 
 
-def test_an_overflow_is_named_and_made_smaller(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_overflow_is_named_and_made_smaller(tmp_path: Path) -> None:
     (tmp_path / "w.py").write_text(OVERFLOW)
     main(["run", str(tmp_path / "w.py"), "--probe", "save", "-d", str(tmp_path / "w.dump")])
-    capfd.readouterr()
-    words = ["repro", str(tmp_path / "w.dump"), "--launch", "0", "-o", str(tmp_path / "r")]
-    assert main([*words, "--under", "asan", "--minimise", "--json"]) == 1
-    document = json.loads(capfd.readouterr().out)
+    words = ["repro", tmp_path / "w.dump", "--launch", "0", "-o", tmp_path / "r"]
+    document = programs.document(*words, "--under", "asan", "--minimise", code=1)
     (finding,) = document["under"]["findings"]
     assert (finding["kind"], finding["text"]) == (
         "heap-buffer-overflow", "auto tmp1 = in_ptr1[x0 + 1];",
@@ -156,6 +147,6 @@ def test_an_overflow_is_named_and_made_smaller(
     assert {x["name"]: x["after"] for x in smaller["changes"]} == {
         "arg0_1": "1", "arg1_1": "[1, 4], all zero", "arg2_1": "[1, 4], all zero", "buf0": "[1, 4]",
     }  # fmt: skip
-    again = subprocess.run(["sh", str(tmp_path / "r/asan/run.sh")], capture_output=True, text=True)
+    again = programs.run("sh", tmp_path / "r/asan/run.sh", code=None)
     assert again.returncode != 0
     assert "heap-buffer-overflow" in again.stderr

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+import programs
 import rewriter
 from capture import Compiled
 from rewriter.cli import main
@@ -23,31 +24,18 @@ pytestmark = pytest.mark.usefixtures("warm_python")
 exhaustive = pytest.mark.exhaustive
 
 
-def rewriter_json(capfd: pytest.CaptureFixture[str], *command: str) -> tuple[int, dict[str, Any]]:
-    """Run a command with `--json`; its exit code and its object."""
-    capfd.readouterr()
-    code = main([*command, "--json"])
-    return code, json.loads(capfd.readouterr().out)
-
-
 @pytest.fixture(autouse=True)
 def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_plain_and_probed_runs_have_equal_outputs(
-    mlp_wrapper: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    inputs = str(mlp_wrapper.parent / "inputs.pt")
-    code, plain = rewriter_json(capfd, "run", str(mlp_wrapper), "--args", inputs)
-    assert code == 0
+def test_plain_and_probed_runs_have_equal_outputs(mlp_wrapper: Path, tmp_path: Path) -> None:
+    command = ["run", mlp_wrapper, "--args", mlp_wrapper.parent / "inputs.pt"]
+    plain = programs.document(*command)
     assert plain["dump"] is None
     digests = [output["sha256"] for output in plain["outputs"]]
     assert len(digests) == 2
-    code, probed = rewriter_json(
-        capfd, "run", str(mlp_wrapper), "--args", inputs, "--probe", "names,print,save", "-d", "D"
-    )
-    assert code == 0
+    probed = programs.document(*command, "--probe", "names,print,save", "-d", "D")
     assert [output["sha256"] for output in probed["outputs"]] == digests
     assert [launch["index"] for launch in probed["launches"]] == [0, 1, 2, 3, 4]
     manifest = json.loads((tmp_path / "D/manifest.json").read_text())
@@ -62,11 +50,9 @@ def test_plain_and_probed_runs_have_equal_outputs(
     ]
 
 
-def test_own_inputs_are_seeded(mlp_wrapper: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    digests = []
-    for seed in ("0", "0", "1"):
-        _, ran = rewriter_json(capfd, "run", str(mlp_wrapper), "--seed", seed)
-        digests.append(ran["outputs"][0]["sha256"])
+def test_own_inputs_are_seeded(mlp_wrapper: Path) -> None:
+    runs = [programs.document("run", mlp_wrapper, "--seed", seed) for seed in (0, 0, 1)]
+    digests = [ran["outputs"][0]["sha256"] for ran in runs]
     assert digests[0] == digests[1] != digests[2]
 
 
@@ -320,8 +306,8 @@ def test_launches_are_counted_on_a_terminal(tmp_path: Path) -> None:
     """A terminal sees a line that goes by; a pipe gets no control characters."""
     (tmp_path / "long.py").write_text(LONG)
     command = [sys.executable, "-m", "rewriter", "run", "long.py", "--probe", "save"]
-    done = subprocess.run(command, capture_output=True, check=True)
-    assert b"\x1b" not in done.stderr + done.stdout
+    done = programs.run(*command)
+    assert "\x1b" not in done.stderr + done.stdout
     controller, terminal = pty.openpty()
     shown = b""
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=terminal) as process:
@@ -349,9 +335,8 @@ def test_demo_tells_the_whole_tour(capfd: pytest.CaptureFixture[str]) -> None:
     assert "identical" in output.err
 
 
-def test_doctor_says_what_runs_here(mlp_wrapper: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    code, said = rewriter_json(capfd, "doctor", str(mlp_wrapper))
-    assert code == 0
+def test_doctor_says_what_runs_here(mlp_wrapper: Path) -> None:
+    said = programs.document("doctor", mlp_wrapper)
     checks = {check["name"]: check for check in said["checks"]}
     assert checks["torch interface"]["ok"] is True
     assert checks["device"]["found"] == "cpu"
@@ -359,8 +344,7 @@ def test_doctor_says_what_runs_here(mlp_wrapper: Path, capfd: pytest.CaptureFixt
     assert Path(checks["recorder in Python"]["found"]).is_file()
     cuda = Path(__file__).parents[2] / "fixtures/artifacts/cuda-torch2.11/mlp/python"
     if not torch.cuda.is_available():
-        code, said = rewriter_json(capfd, "doctor", str(cuda / "output_code.py"))
-        assert code == 1
+        said = programs.document("doctor", cuda / "output_code.py", code=1)
         failed = {check["name"] for check in said["checks"] if check["ok"] is False}
         assert "device" in failed
         assert "torch interface" not in failed

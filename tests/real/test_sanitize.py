@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+import programs
 from capture import Compiled
-from rewriter.cli import main
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
@@ -20,11 +19,13 @@ ALLOCATION = "buf0 = empty_strided_cpu((8, ), (1, ), torch.float32)"
 END = "\n}\n''')"
 
 
+def sanitized(name: str, source: str, code: int = 1) -> dict[str, Any]:
+    Path(name).write_text(source)
+    return programs.document("sanitize", name, "--args", "inputs.pt", code=code)
+
+
 def test_a_store_beyond_a_buffer_is_named_and_a_clean_wrapper_is_clean(
-    compiled: Callable[[str], Compiled],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    compiled: Callable[[str], Compiled], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     graph = compiled("mutate").graphs[0]
@@ -32,19 +33,12 @@ def test_a_store_beyond_a_buffer_is_named_and_a_clean_wrapper_is_clean(
     assert graph.source.count(END) == 1
     torch.save(graph.args, "inputs.pt")
 
-    def sanitize(name: str, source: str) -> tuple[int, dict[str, Any]]:
-        Path(name).write_text(source)
-        code = main(["sanitize", name, "--args", "inputs.pt", "--json"])
-        document: dict[str, Any] = json.loads(capfd.readouterr().out)
-        return code, document
-
-    code, clean = sanitize("clean.py", graph.source)
-    assert (code, clean["findings"], clean["notes"]) == (0, [], [])
+    clean = sanitized("clean.py", graph.source, code=0)
+    assert (clean["findings"], clean["notes"]) == ([], [])
     assert len(clean["runs"]) == 2
 
     beyond = graph.source.replace(END, "\n    out_ptr0[8] = 2.5f;" + END)
-    code, planted = sanitize("planted.py", beyond)
-    assert code == 1
+    planted = sanitized("planted.py", beyond)
     finding = planted["finding"]
     assert planted["findings"] == [finding]
     assert (finding["kind"], finding["launch"], finding["certainty"]) == ("bounds", 0, "shown")
@@ -54,27 +48,20 @@ def test_a_store_beyond_a_buffer_is_named_and_a_clean_wrapper_is_clean(
 
 
 def test_a_wrapper_that_is_ended_by_a_signal_is_not_clean(
-    compiled: Callable[[str], Compiled],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    compiled: Callable[[str], Compiled], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     graph = compiled("mutate").graphs[0]
-    Path("aborts.py").write_text(graph.source.replace(END, "\n    std::abort();" + END))
     torch.save(graph.args, "inputs.pt")
-    assert main(["sanitize", "aborts.py", "--args", "inputs.pt", "--json"]) == 1
-    finding = json.loads(capfd.readouterr().out)["finding"]
+    aborts = graph.source.replace(END, "\n    std::abort();" + END)
+    finding = sanitized("aborts.py", aborts)["finding"]
     assert (finding["kind"], finding["launch"]) == ("crash", 0)
     assert "fails, also without filling" in finding["headline"]
     assert "signal SIGABRT" in finding["headline"]
 
 
 def test_a_run_without_bands_that_never_ends_is_stopped(
-    compiled: Callable[[str], Compiled],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    compiled: Callable[[str], Compiled], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where the store damages what the program itself waits for."""
     monkeypatch.chdir(tmp_path)
@@ -85,10 +72,8 @@ def test_a_run_without_bands_that_never_ends_is_stopped(
     const char* fill = std::getenv("REWRITER_FILL");
     for (volatile int turn = 0; fill && fill[1] == 'f'; turn = turn + 1) {}"""
     graph = compiled("mutate").graphs[0]
-    Path("waits.py").write_text(graph.source.replace(END, waits + END))
     torch.save(graph.args, "inputs.pt")
-    assert main(["sanitize", "waits.py", "--args", "inputs.pt", "--json"]) == 1
-    document = json.loads(capfd.readouterr().out)
+    document = sanitized("waits.py", graph.source.replace(END, waits + END))
     assert (document["finding"]["kind"], document["finding"]["launch"]) == ("bounds", 0)
     *filled, plain = document["runs"]
     assert [run["outcome"] for run in filled] == ["ran to its end"] * 2

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+import programs
 import schemas
 from pages import PAGES, README, ROOT
 
@@ -18,9 +18,8 @@ from pages import PAGES, README, ROOT
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built by `mkdocs build --strict`: a warning, such as a broken link, is an error."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    build = ["mkdocs", "build", "--strict", "--quiet", "-d", folder]
+    programs.run(sys.executable, "-m", *build, cwd=ROOT)
     return folder
 
 

@@ -4,8 +4,6 @@ faults and CUDA graphs, with a stand-in for a device."""
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+import programs
 import rewriter
 from cpp_driver import options_of, row_of
 from harness import call_module, events, load
@@ -132,15 +131,9 @@ def test_processes_of_one_rank_share_no_run_and_data_workers_write_nothing(
 ) -> None:
     (tmp_path / "program.py").write_text(SPAWNED)
     dump, table = tmp_path / "dump", json.dumps([options_of("print"), [row_of()]])
-    about = {"REWRITER_DUMP": str(dump), "REWRITER_QUIET": "1", "PYTHONPATH": str(HOME)}
-    ran = subprocess.run(
-        [sys.executable, str(tmp_path / "program.py"), table, method, sys.executable],
-        env={**os.environ, **about},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert ran.returncode == 0, ran.stderr[-4000:]
+    about = {"REWRITER_DUMP": dump, "REWRITER_QUIET": 1, "PYTHONPATH": HOME}
+    line = [sys.executable, tmp_path / "program.py", table, method, sys.executable]
+    ran = programs.run(*line, timeout=200, **about)
     assert "[rewriter" not in ran.stdout + ran.stderr
     assert [path.name for path in dump.glob("rank*")] == ["rank0"]
     values: dict[int, list[list[float]]] = {}

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import programs
 from rewriter.artifact.opening import open_artifact
 from rewriter.cli import main
 from torch_forms import ARGS, CALLED, FORMS, IN_CACHE, TRAINED
@@ -32,30 +32,16 @@ def torch_python(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def version(torch_python: str) -> tuple[int, ...]:
-    ran = subprocess.run(
-        [torch_python, PROGRAM, "version"], capture_output=True, text=True, check=True
-    )
+    ran = programs.run(torch_python, PROGRAM, "version")
     print("torch", ran.stdout.strip())
     return tuple(int(part) for part in ran.stdout.split(".")[:2])
 
 
 def run(python: str, cache: Path, *words: object) -> str:
     """What a program prints with that torch and that cache."""
-    environment = {
-        **os.environ,
-        "TORCHINDUCTOR_CACHE_DIR": str(cache),
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "fixtures")]),
-    }
-    ran = subprocess.run(
-        [python, *map(str, words)],
-        cwd=cache.parent,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
+    path = os.pathsep.join([str(ROOT), str(ROOT / "fixtures")])
+    about = {"TORCHINDUCTOR_CACHE_DIR": cache, "PYTHONPATH": path}
+    return programs.run(python, *words, cwd=cache.parent, **about).stdout
 
 
 def contents(path: Path) -> dict[str, bytes]:

@@ -25,6 +25,7 @@ from caches import heed_interrupts
 from capture import Compiled, Packaged
 from harness import load
 from loads import LOAD
+from programs import document
 from rewriter.cli import main
 from rewriter.locate.types import Launch
 
@@ -58,12 +59,6 @@ def write(compiled: Callable[[str], Compiled], change: Callable[[str], str]) -> 
     Path("output_code.py").write_text(source)
     torch.save(graph.args, "inputs.pt")
     return ["output_code.py", "--args", "inputs.pt", "-d", "dump"]
-
-
-def said(capfd: pytest.CaptureFixture[str], *command: str) -> tuple[int, dict[str, Any]]:
-    capfd.readouterr()
-    code = main([*command, "--json"])
-    return code, json.loads(capfd.readouterr().out)
 
 
 def last_kernel(path: str) -> tuple[Launch, dict[str, int]]:
@@ -113,12 +108,9 @@ def test_what_runs_needs_no_triage(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_kernel_that_segfaults(
-    compiled: Callable[[str], Compiled], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_kernel_that_segfaults(compiled: Callable[[str], Compiled]) -> None:
     words = write(compiled, lambda source: planted(source, "segfault"))
-    code, found = said(capfd, "triage", *words)
-    assert code == 1
+    found = document("triage", *words, code=1)
     assert [step["crashed"] for step in found["steps"]] == [True, True]
     assert "SIGSEGV" in found["steps"][0]["how"]
     check(found["verdict"], words[0])
@@ -126,15 +118,13 @@ def test_a_kernel_that_segfaults(
     assert found["next"].startswith("rewriter run output_code.py --args inputs.pt --launches ")
 
 
-def test_a_kernel_that_never_ends(
-    compiled: Callable[[str], Compiled], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_kernel_that_never_ends(compiled: Callable[[str], Compiled], tmp_path: Path) -> None:
     words = write(compiled, lambda source: planted(source, "loop"))
     load(Path(words[0]).read_bytes(), tmp_path)  # compiled now, not within the time
     for limit in (2, 5, 15, 60):  # a machine with much to do begins late
         options = ["--timeout", str(limit), "--probe", "names,print", "--overwrite"]
-        code, found = said(capfd, "run", *words, *options)
-        assert (code, found["timed_out"]) == (1, True)
+        found = document("run", *words, *options, code=1)
+        assert found["timed_out"]
         if (found["verdict"] or {}).get("launch") is not None:
             break
     check(found["verdict"], words[0])
@@ -158,24 +148,16 @@ def test_an_operator_that_refuses_its_inputs(
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", ["segfault", "loop"])
-def test_a_kernel_of_a_cpp_wrapper(
-    fault: str,
-    compiled_cpp: Callable[[str], Compiled],
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_a_kernel_of_a_cpp_wrapper(fault: str, compiled_cpp: Callable[[str], Compiled]) -> None:
     words = write(compiled_cpp, lambda source: planted(source, fault))
     limit = [] if fault == "segfault" else ["--timeout", "60"]
-    code, found = said(capfd, "run", *words, "--probe", "names,print", *limit)
-    assert code == 1
+    found = document("run", *words, "--probe", "names,print", *limit, code=1)
     assert found["timed_out"] == (fault == "loop")
     check(found["verdict"], words[0])
 
 
 def test_a_kernel_of_an_instrumented_package(
-    packaged: Callable[..., Packaged],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    packaged: Callable[..., Packaged], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The package is one that other tests build; its last kernel comes from somewhere else."""
     plain, path = packaged("mlp"), str(tmp_path / "probed.pt2")
@@ -188,8 +170,8 @@ def test_a_kernel_of_an_instrumented_package(
     subprocess.run(["gcc", "-shared", "-fPIC", "kernel.c", "-o", "kernel.so"], check=True)
     monkeypatch.setenv("LD_PRELOAD", str(tmp_path / "kernel.so"))
     torch.save(list(plain.inputs["model"]), "inputs.pt")
-    code, found = said(capfd, "run", path, "--args", "inputs.pt", "-d", "dump")
-    assert (code, found["signal"]) == (1, 11)
+    found = document("run", path, "--args", "inputs.pt", "-d", "dump", code=1)
+    assert found["signal"] == 11
     check(found["verdict"], path)
 
 
@@ -228,9 +210,9 @@ def test_inputs_that_do_not_fit_are_named(
     assert "No probed launch had begun." in output.err
 
 
-def test_launches_are_timed(mlp_wrapper: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    code, found = said(capfd, "run", str(mlp_wrapper), "--probe", "time", "-d", "dump")
-    assert (code, found["verdict"]) == (0, None)
+def test_launches_are_timed(mlp_wrapper: Path) -> None:
+    found = document("run", mlp_wrapper, "--probe", "time", "-d", "dump")
+    assert found["verdict"] is None
     assert {timed["launch"] for timed in found["times"]} == {0, 1, 2, 3, 4}
     assert {(timed["runs"], timed["clock"]) for timed in found["times"]} == {(1, "host")}
     assert sum(timed["share"] for timed in found["times"]) == pytest.approx(1, abs=1e-4)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
+import programs
 from compilations import Compilations
 from rewriter.cli import main
 from rewriter.dump.reading import open_dump
@@ -63,9 +60,7 @@ FAULTS = {
 
 def _compile(folder: Path, python: str) -> str:
     (folder / "model.py").write_text(PROGRAM)
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
-    command = [python, "model.py", "python"]
-    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+    programs.run(python, "model.py", "python", cwd=folder, TORCHINDUCTOR_CACHE_DIR=folder / "cache")
     return str(folder)
 
 
@@ -88,7 +83,7 @@ def wrapper(compiled_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return next(x for x in (tmp_path / "cache").glob("??/c*.py") if "addmm" in x.read_text())
 
 
-def _plant(wrapper: Path, *names: str) -> None:
+def plant(wrapper: Path, *names: str) -> None:
     text = wrapper.read_text()
     for name in names:
         old, new, _ = FAULTS[name]
@@ -97,34 +92,25 @@ def _plant(wrapper: Path, *names: str) -> None:
     wrapper.write_text(text)
 
 
-def _verify(capfd: pytest.CaptureFixture[str], *command: str, code: int = 0) -> dict[str, Any]:
-    capfd.readouterr()
-    assert main(["verify", "--json", *command]) == code
-    found: dict[str, Any] = json.loads(capfd.readouterr().out.strip().splitlines()[-1])
-    return found
-
-
-def test_a_clean_wrapper_agrees(wrapper: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    found = _verify(capfd, str(wrapper), "-d", "clean.dump")
+def test_a_clean_wrapper_agrees(wrapper: Path) -> None:
+    found = programs.document("verify", str(wrapper), "-d", "clean.dump")
     assert (found["differ"], found["verdict"]) == (0, None)
     assert found["coverage"] == 1.0
     assert {launch["route"] for launch in found["launches"]} == {"graph"}
     assert all("model.py" in line for launch in found["launches"] for line in launch["lines"])
     # A dump is judged again without a run, and another result is found.
     saved = next(Path("clean.dump").glob("rank0/run0/000002/after*buf5*.pt"))
-    import torch
-
     original = saved.read_bytes()
     tensor = torch.load(saved)
     tensor[3, 5] += 1e-3
     torch.save(tensor, saved)
-    again = _verify(capfd, "clean.dump", code=1)
+    again = programs.document("verify", "clean.dump", code=1)
     assert again["finding"]["launch"] == 2
     assert again["finding"]["results"][0]["at"] == [3, 5]
     # Without the graph, as of a lone file, calls are left.
     saved.write_bytes(original)
     shutil.rmtree("clean.dump/graphs")
-    alone = _verify(capfd, "clean.dump")
+    alone = programs.document("verify", "clean.dump")
     assert [x["route"] for x in alone["launches"]] == ["", "operator", "", "operator", ""]
     assert "cache" in alone["launches"][0]["reason"]
 
@@ -133,8 +119,8 @@ def test_launches_with_faults_differ_and_no_other(
     wrapper: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     planted = ("a constant by 1e-4", "a scale by 1e-3", "wrong strides", "a sum instead of a mean")
-    _plant(wrapper, *planted)
-    found = _verify(capfd, str(wrapper), code=1)
+    plant(wrapper, *planted)
+    found = programs.document("verify", str(wrapper), code=1)
     differing = [x["launch"] for x in found["launches"] if x["outcome"] == "differs"]
     assert differing == sorted(FAULTS[name][2] for name in planted)
     assert found["finding"]["launch"] == 0
@@ -148,7 +134,7 @@ def test_many_launches_have_few_rows_and_an_interrupt_says_what_is_known(
     from rewriter.commands import _verify as _verify_command
     from rewriter.diagnosis.verification import threads
 
-    _plant(wrapper, "a sum instead of a mean")
+    plant(wrapper, "a sum instead of a mean")
     monkeypatch.setattr(threads, "_SMALL", -1)  # launch by launch
     monkeypatch.setattr(_output, "_SILENCE", -1)
     assert main(["verify", str(wrapper), "-d", "values.dump"]) == 1
@@ -180,8 +166,8 @@ def test_many_launches_have_few_rows_and_an_interrupt_says_what_is_known(
 def test_a_fault_is_named_first(
     name: str, wrapper: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    _plant(wrapper, name)
-    found = _verify(capfd, str(wrapper), code=1)
+    plant(wrapper, name)
+    found = programs.document("verify", str(wrapper), code=1)
     assert found["finding"]["launch"] == FAULTS[name][2]
     assert found["differ"] == 1
 
@@ -189,11 +175,11 @@ def test_a_fault_is_named_first(
 def test_where_the_graph_gives_nan_that_is_why_a_launch_is_not_checked(
     wrapper: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    _verify(capfd, str(wrapper), "-d", "clean.dump")
+    programs.document("verify", str(wrapper), "-d", "clean.dump")
     (run,) = open_dump("clean.dump").runs
     given = [torch.load(run.path / row.file) for row in run.inputs if isinstance(row, TensorRow)]
     torch.save([x * math.nan if x.is_floating_point() else x for x in given], "nan.pt")
-    found = _verify(capfd, str(wrapper), "--args", "nan.pt")
+    found = programs.document("verify", str(wrapper), "--args", "nan.pt")
     unchecked = [x["reason"] for x in found["launches"] if x["outcome"] == "unchecked"]
     assert unchecked
     assert all("its graph gives is NaN" in reason for reason in unchecked), unchecked
@@ -207,7 +193,7 @@ def test_a_program_agrees(
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     Path("model.py").write_text(PROGRAM)
-    found = _verify(capfd, "-d", "D", "--", sys.executable, "model.py", kind)
+    found = programs.document("verify", "-d", "D", "--", sys.executable, "model.py", kind)
     assert found["differ"] == 0
     assert found["coverage"] >= 0.8
 
@@ -216,7 +202,7 @@ def test_a_program_agrees(
 def test_kernels_are_the_same_again_and_without_vectors(
     wrapper: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    found = _verify(capfd, str(wrapper), "--independent")
+    found = programs.document("verify", str(wrapper), "--independent")
     assert found["differ"] == 0
     kernels = [x["independent"] for x in found["launches"] if x["kind"] == "cpp"]
     assert kernels

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +21,7 @@ from typing import Any
 import pytest
 import torch
 
+import programs
 from caches import ROOT
 
 pytestmark = pytest.mark.engine
@@ -48,17 +47,14 @@ class Engine:
     tokens: tuple[str, ...] = ()
 
     def start(self, *before: object, model: str = "model") -> Any:
-        environment = {
-            **os.environ,
-            "VLLM_CACHE_ROOT": str(self.folder / "cache"),
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "PYTHONPATH": str(SUPPORT / "vllm_piecewise"),
+        about = {
+            "VLLM_CACHE_ROOT": self.folder / "cache",
+            "VLLM_CPU_KVCACHE_SPACE": 1,
+            "PYTHONPATH": SUPPORT / "vllm_piecewise",
         }
         options = json.dumps(GPU if torch.cuda.is_available() else CPU)
         words = [*before, self.python, PROGRAM, self.folder / model, options]
-        done = subprocess.run(
-            [*map(str, words)], env=environment, cwd=self.folder, capture_output=True, text=True
-        )
+        done = programs.run(*words, code=None, cwd=self.folder, **about)
         assert done.stdout, done.stderr
         return done
 
@@ -70,19 +66,9 @@ class Engine:
         script = (
             "import sys; sys.path.insert(0, sys.argv.pop(1)); import rewriter.cli as c; c.script()"
         )
-        command = [
-            sys.executable,
-            "-c",
-            script,
-            ROOT,
-            *words,
-            *([] if torch.cuda.is_available() else WARMED),
-            "--json",
-            "-d",
-            "dump",
-            "--overwrite",
-        ]
-        done = self.start(*command, "--", model=model)
+        warmed = [] if torch.cuda.is_available() else WARMED
+        command = [sys.executable, "-c", script, ROOT, *words, *warmed]
+        done = self.start(*command, "--json", "-d", "dump", "--overwrite", "--", model=model)
         if model == "model" and same:
             assert {*tokens(done.stderr)} == {*self.tokens}, done.stderr
         return done.returncode, json.loads(done.stdout.splitlines()[-1])
@@ -108,7 +94,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     engine = Engine(str(python or sys.executable), tmp_path_factory.mktemp("vllm"))
     for model, nan in (("model", ()), ("nan", (NORM,))):
         write = [engine.python, PROGRAM, "--write", engine.folder / model, *nan]
-        subprocess.run([*map(str, write)], check=True)
+        programs.run(*write)
     plain = tokens(engine.start().stdout)
     assert len(plain) == 2
     return replace(engine, tokens=tuple(plain))
@@ -168,14 +154,12 @@ def changed(wrapper: Path) -> list[str]:
 def test_artifacts_are_patched_loaded_and_stripped(served: Engine) -> None:
     before = {path: path.read_bytes() for path in served.artifacts}
     assert before
-    rewriter = [sys.executable, "-m", "rewriter"]
     for path in before:
         patch = ["instrument", path, "--probe", "names", "--standalone", "--in-place"]
-        subprocess.run([*map(str, [*rewriter, *patch])], check=True, cwd=ROOT)
+        programs.rewriter(*patch, cwd=ROOT)
     done = served.start()
     assert tokens(done.stdout) == [*served.tokens]
     assert "[rewriter" in done.stdout + done.stderr
     for path in before:
-        strip = [*rewriter, "strip", path, "--in-place"]
-        subprocess.run([*map(str, strip)], check=True, cwd=ROOT)
+        programs.rewriter("strip", path, "--in-place", cwd=ROOT)
     assert {path: path.read_bytes() for path in before} == before

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import zipfile
-from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+
+import programs
 
 ROOT = Path(__file__).parents[2]
 WRAPPER = ROOT / "fixtures/artifacts/cuda-torch2.11/mlp/python/output_code.py"
@@ -30,8 +29,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _wheel(folder: Path, build: str) -> Path:
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "-w", str(folder)]
-    environment = {**os.environ, "REWRITER_BUILD": build}
-    _python("-m", "pip", "wheel", *options, str(ROOT), cwd=folder, env=environment)
+    _python("-m", "pip", "wheel", *options, ROOT, cwd=folder, REWRITER_BUILD=build)
     (built,) = folder.glob("*.whl")
     return built
 
@@ -117,16 +115,12 @@ def test_the_installed_package_lists_instruments_and_strips(
 
 def _installed(installed: Path, cwd: Path, *arguments: str, **variables: str) -> str:
     """Run Python with the installed package first, and neither the checkout nor `cwd` in sight."""
-    path = {"PYTHONPATH": str(installed), "PYTHONSAFEPATH": "1"}
-    environment = {**os.environ, **path, **variables}
-    return _python(*arguments, cwd=cwd, env=environment)
+    path = {"PYTHONPATH": installed, "PYTHONSAFEPATH": 1}
+    return _python(*arguments, cwd=cwd, **path, **variables)
 
 
-def _python(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> str:
-    command: Sequence[str] = [sys.executable, *arguments]
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def _python(*arguments: object, cwd: Path, **variables: object) -> str:
+    return programs.run(sys.executable, *arguments, cwd=cwd, **variables).stdout
 
 
 def _names(wheel: Path) -> list[str]:

@@ -1,10 +1,10 @@
 """A Python that has imported torch already, for tests of what programs do, not of how they start.
 
-`Warm.executable` is a program that takes what `python -c PROGRAM …` and `python FILE …` take. It
-hands its command line, environment, directory and open files to a server, which forks: the program
-runs in a process of its own, in a session of its own, with torch and Inductor imported and nothing
-done with them but to find the header that kernels are compiled with. It may compile a model: of
-Inductor's settings, those that its environment decides are the server's.
+`Warm.executable` is a program that takes what `python -c PROGRAM …`, `python FILE …` and `python -`
+take. It hands its command line, environment, directory and open files to a server, which forks: the
+program runs in a process of its own, in a session of its own, with torch and Inductor imported and
+nothing done with them but to find the header that kernels are compiled with. It may compile a
+model: of Inductor's settings, those that its environment decides are the server's.
 The executable ends as the program does, by the same signal if it was one, hands signals on, and
 takes the program with it when it is killed.
 
@@ -96,7 +96,7 @@ if sys.argv[1:3] == ["-m", "rewriter"]:
     if set(there) - {{ {root!r} }} or of_python[0] != of_python[1]:
         os.execv(PYTHON, [PYTHON, "-c", {module!r}, __file__, *sys.argv[2:]])
     SOCKET += ".commands"
-elif not sys.argv[1:] or sys.argv[1].startswith("-") and sys.argv[1] != "-c" or decisive != SURE:
+elif not sys.argv[1:] or sys.argv[1][:1] == "-" and sys.argv[1] not in "-c" or decisive != SURE:
     os.execv(PYTHON, [PYTHON, *sys.argv[1:]])
 server = socket.socket(socket.AF_UNIX)
 server.connect(SOCKET)
@@ -345,16 +345,18 @@ def _begin(client: socket.socket, request: list[Any], descriptors: list[int]) ->
         sys.executable = executable
         sys.argv[:] = arguments[1:]
         return lambda _: runpy.run_module("rewriter", run_name="__main__", alter_sys=True)
-    sys.path[0] = "" if arguments[0] == "-c" else str(Path(arguments[0]).resolve().parent)
+    is_file = arguments[0] not in ("-c", "-")
+    sys.path[0] = str(Path(arguments[0]).resolve().parent) if is_file else ""
     _read_again(environment)
     if own:
         # As `site` does, which the server has done for its own path.
         with contextlib.suppress(ImportError):
             importlib.import_module("sitecustomize")
-    if arguments[0] == "-c":
-        sys.argv[:] = ["-c", *arguments[2:]]
-        return lambda names: exec(compile(arguments[1], "<string>", "exec"), names)
+    text = arguments.pop(1) if arguments[0] == "-c" else None
     sys.argv[:] = arguments
+    if not is_file:
+        program = sys.stdin.read() if text is None else text
+        return lambda names: exec(compile(program, "<string>", "exec"), names)
     return functools.partial(_run_file, os.path.abspath(arguments[0]))
 
 

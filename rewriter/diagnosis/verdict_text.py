@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from itertools import chain
@@ -12,6 +13,7 @@ from rewriter.core.terminal import escape
 from rewriter.core.text import figure, some
 from rewriter.diagnosis.history import ordinal
 from rewriter.diagnosis.verdict import CrashVerdict, Earlier, Verdict, VerdictArgument
+from rewriter.dump.dataflow import variable
 from rewriter.dump.names import SourceLine
 from rewriter.dump.rows import ScalarRow, TensorRow, ValueRow
 from rewriter.instrumentation.probes import args_mode
@@ -127,6 +129,9 @@ def origin(argument: VerdictArgument) -> str:
             return text
     if producer is None:
         return ""
+    made = "" if argument.saved or producer.row is None else variable(producer.row.arg)
+    if made not in ("", *re.split(r"\W", argument.name)):  # memory that was taken over
+        text += f" as {made}"
     then, now = statistics(producer.row), statistics(argument.row)
     return text + (f"; then {then}" if then != now else "")
 

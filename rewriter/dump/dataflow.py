@@ -319,6 +319,8 @@ class _Tracer:
         self._by_value: dict[Hashable, ValueOrigin] = {}
         self._values: dict[ValueOrigin, Hashable] = {}
         self._sizes: dict[ValueOrigin, tuple[str, int]] = {}
+        # The size of the last value that filled a buffer, by scope and name.
+        self._filled: dict[tuple[str, str], tuple[str, int]] = {}
         # The names of sources in the keys, which are the same in two equal runs.
         self._near: dict[ValueOrigin, Hashable] = {}
         self._deep: dict[ValueOrigin, Hashable] = {}
@@ -330,9 +332,12 @@ class _Tracer:
         got, written = given(rows), tensors(results(rows))
         # In a launch that repeats, a name from the previous iteration says nothing.
         again = facts.repeats
-        sources = {row.arg: self._sources(place.scope, memory, row, again) for row in got}
-        unread = _unread(facts, reads(rows))
         after = {row.arg: row for row in written}
+        sources = {
+            row.arg: self._whole(self._sources(place.scope, memory, row, again), after.get(row.arg))
+            for row in got
+        }
+        unread = _unread(facts, reads(rows))
         for name, role in unread:
             if name not in sources or role == "inout":
                 writers = tuple(self._writers(place.scope, memory, name).values())
@@ -395,11 +400,12 @@ class _Tracer:
     def _writers(self, scope: str, memory: dict[str, str], arg: str) -> dict[str, ValueOrigin]:
         """The last writers of what an argument shows, by the names that they wrote."""
         name = variable(arg)
-        writers = self._memory.get((scope, memory.get(name, name)), {})
+        root = memory.get(name, name)
+        writers = self._memory.get((scope, root), {})
         if name in writers:
             return {name: writers[name]}
-        if not writers and name in self._inputs:
-            return {name: self._inputs[name]}
+        if not writers and root in self._inputs:
+            return {name: self._inputs[root]}
         return writers
 
     def _whole(
@@ -431,6 +437,15 @@ class _Tracer:
         # A hash of everything that led here; the tree itself would be as large as the run.
         return (hash((keys[0], deep)), hash((keys[0], near)), *keys)
 
+    def _fills(self, scope: str, root: str, row: TensorRow) -> bool:
+        """Whether a launch writes all of a buffer: what takes over its memory is as large as what
+        was there, and what is updated under a new name is no smaller; a part is."""
+        name, known = variable(row.arg), self._memory[scope, root]
+        if name == root or self._filled.get((scope, root)) == (row.dtype, row.size):
+            return True
+        largest = max((self._sizes[source][1] for source in known.values()), default=0)
+        return row.role == "inout" and name not in known and row.size >= largest
+
     def _write(
         self, place: RecordedLaunch, memory: dict[str, str], written: list[TensorRow], keys: Keys
     ) -> dict[str, int]:
@@ -445,7 +460,8 @@ class _Tracer:
             else:
                 root = memory.get(name, name)
                 writers = self._memory.setdefault((place.scope, root), {})
-                if name == root or row.role == "inout":
+                if self._fills(place.scope, root, row):
+                    self._filled[place.scope, root] = (row.dtype, row.size)
                     writers.clear()
                 writers[name] = source
                 self._by_name[root] = writers

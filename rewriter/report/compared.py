@@ -145,7 +145,7 @@ def _placed(launches: list[ReportedLaunch], run: RunDump | None) -> tuple[Report
     made = []
     for launch, place in pairs:
         of = steps.get(place.step, Place()) if place else Place()
-        given = tuple((name, where[step]) for name, step in of.given if step in where)
+        given = tuple((name, where[at], made) for name, at, made in of.given if at in where)
         made.append(replace(launch, layer=of.layer, given=given))
     return tuple(made)
 

@@ -15,10 +15,11 @@ from rewriter.dump.reading import RunDump
 
 
 class Place(NamedTuple):
-    """`layer` is empty if it is not known. `given` are inputs with the step that wrote each."""
+    """`layer` is empty if it is not known. `given` are inputs with the step that wrote each, and
+    its name for it: memory that is taken over has a new one."""
 
     layer: str = ""
-    given: tuple[tuple[str, int], ...] = ()
+    given: tuple[tuple[str, int, str], ...] = ()
 
 
 def places(run: RunDump, nodes: Sequence[FlowNode]) -> Iterator[Place]:
@@ -29,12 +30,16 @@ def places(run: RunDump, nodes: Sequence[FlowNode]) -> Iterator[Place]:
         read = [label[1] for label in facts.before or facts.reads]
         layer = next(_layers(run.names, read or list(node.given)), layer)
         given = (
-            (name, origin.step)
+            (name, origin.step, _written_as(nodes[origin.step], origin.slot, name))
             for name, origins in node.given.items()
             if not _is_kept(run.names, name)
             for origin in origins
         )
         yield Place(layer if node.step.launch is not None else "", tuple(dict.fromkeys(given)))
+
+
+def _written_as(maker: FlowNode, slot: int, name: str) -> str:
+    return next((made for made, at in maker.slots.items() if at == slot), name)
 
 
 def _layers(names: Names, read: Sequence[str]) -> Iterator[str]:

@@ -146,7 +146,8 @@ class ReportedLaunch:
     `source` is that of its kernel in the wrapper that was called, empty where it is not known.
     `computes` says that it was given numbers that may be infinite: see
     `rewriter.dump.dataflow.computes`. `layer` is a part of the model, such as `blocks.2`, empty if
-    it is not known; `given` has the names of inputs, each with the position that wrote it.
+    it is not known; `given` has the names of inputs, each with the position that wrote it, and
+    the name there.
     """
 
     position: Count
@@ -157,7 +158,7 @@ class ReportedLaunch:
     source: str = ""
     computes: bool = False
     layer: str = ""
-    given: tuple[tuple[str, int], ...] = ()
+    given: tuple[tuple[str, int, str], ...] = ()
 
     def __str__(self) -> str:
         return str(self.place) if self.is_launch else f"the {self.place}"

@@ -255,6 +255,26 @@ def test_the_flow_is_walked_by_keys(open_page: Open, layers_page: str) -> None:
     assert page.locator(":focus").inner_text() == "#1"
 
 
+def test_memory_that_is_taken_over_has_one_producer(open_page: Open, tmp_path: Path) -> None:
+    """`buf2 = buf0; del buf0  # reuse` is written as a whole, and `buf4 = buf2` updated."""
+    made = [row(at, "after", f"buf{at}", file="x.pt", size=at + 1.0) for at in range(3)]
+    before = row(3, "before", "buf4", role="inout", file="x.pt", size=3.0)
+    rows_ = [*made, before, {**before, "phase": "after", "nan": 1}]
+    table = [
+        {"launch": at, "kernel": f"kernel_{at}", "scope": "call", "buffers": buffers}
+        for at, buffers in enumerate(({}, {}, {"buf2": "buf0"}, {"buf4": "buf0"}))
+    ]
+    write_run(tmp_path / "x.dump/rank0/run0", rows_, table)
+    page = open_page(page_text(model.report(open_dump(write_dump(tmp_path / "x.dump")))))
+    (shown,) = page.locator("#chosen .neighbours").all_inner_texts()
+    assert shown == "buf4 (written as buf2) from #2 kernel_2 -3 to 3"
+    assert page.locator("#flow .edge:not(.tip)").count() == 1
+    assert page.inner_text("td.from >> nth=0") == "written by #2 kernel_2 as buf2"
+    page.click("#chosen .neighbours .link")
+    (shown,) = page.locator("#chosen .neighbours").all_inner_texts()
+    assert shown == "buf2 (read as buf4) by #3 kernel_3 -3 to 3"
+
+
 @pytest.mark.parametrize("width", [1280, 768, 420])
 def test_at_most_150_nodes_are_laid_out(open_page: Open, long_page: str, width: int) -> None:
     page = open_page(long_page, width=width)

@@ -57,6 +57,46 @@ def test_parts_of_a_buffer_that_several_launches_wrote(tmp_path: Path) -> None:
     assert found[2] == {"buf3[buf1]": ("in", 1), "buf3[buf2]": ("in", 2)}
 
 
+def test_memory_that_was_taken_over_holds_its_last_value(tmp_path: Path) -> None:
+    """`buf2 = buf0` is written as a whole, and `buf4 = buf2` updated, as Inductor reuses memory."""
+    memory = {"buf2": "buf0", "buf4": "buf0", "buf5": "x"}
+    updated = launch(2, value("buf4", "inout", 3.0), buffers=memory, shown=[value("buf4", "inout")])
+    updated[1].insert(0, {**updated[1][0], "phase": "before", **value("buf4", "inout", 2.0)})
+    launches = [
+        launch(0, value("buf0", "out", 1.0)),
+        launch(1, value("buf2", "out", 2.0), "buf0", buffers=memory),
+        updated,
+        launch(3, value("buf5", "inout", 4.0), "buf5", role="inout", buffers=memory),
+    ]
+    (run,) = open_dump(dumps.write(tmp_path, launches, inputs=[X], outputs=["buf0"])).runs
+    nodes = Flow(run).nodes
+    assert [{name: [x.step for x in of] for name, of in node.given.items()} for node in nodes] == [
+        {},
+        {},
+        {"buf0": [1]},
+        {"buf4": [2]},
+        {"buf5": [0]},  # an input of the call
+        {"0: buf0": [3]},
+    ]
+    assert nodes[-1].earlier == {"0: buf0": ()}
+
+
+def test_a_part_that_is_updated_leaves_the_others(tmp_path: Path) -> None:
+    memory = {"buf1": "buf3", "buf2": "buf3", "buf4": "buf3"}
+    part = {"shape": [2, 8], "numel": 16}
+    launches = [
+        launch(1, value("buf1", "out", 1, **part), buffers=memory),
+        launch(2, value("buf2", "out", 2, **part), buffers=memory),
+        launch(3, value("buf1", "inout", 3, **part), "buf1", role="inout", buffers=memory),
+        launch(4, value("y", "out"), "buf3"),
+        launch(5, value("buf4", "inout", 5), "buf4", role="inout", buffers=memory),
+        launch(6, value("z", "out"), "buf3"),
+    ]
+    found = given(dumps.write(tmp_path, launches))
+    assert found[3] == {"buf3[buf1]": ("in", 3), "buf3[buf2]": ("in", 2)}
+    assert found[5] == {"buf3": ("in", 5)}
+
+
 def test_what_nobody_recorded_is_not_made_up(tmp_path: Path) -> None:
     constant = launch(0, value("buf0", "out"), "lost", shown=[value("weight")])
     dump = dumps.write(tmp_path, [constant])

@@ -206,19 +206,22 @@
 
   // Who wrote what a launch reads, and who reads what it wrote.
   function* neighboursOf(launch) {
-    const writers = launch.given.map((input) => [state.launches[input.from], input.name]);
-    const readers = state.launches.flatMap((one) => one.given.filter((input) => input.from === launch.position).map((input) => [one, input.name]));
+    const writers = launch.given.map((input) => [state.launches[input.from], input]);
+    const readers = state.launches.flatMap((one) => one.given.filter((input) => input.from === launch.position).map((input) => [one, input]));
     for (const [title, found] of [["Reads", writers], ["Read by", readers]]) {
       if (!found.length) continue;
       const list = make("ul", undefined, "neighbours");
-      for (const [other, name] of found.slice(0, NEIGHBOURS)) {
+      for (const [other, { name, made }] of found.slice(0, NEIGHBOURS)) {
         const item = make("li");
         const button = make("button", titleOf(other), "link");
         button.addEventListener("click", () => flow.choose(other.position));
         const value = (title === "Reads" ? launch : other).readings.find((one) => one.name === name && typeof one.min === "number");
         const said = value ? `${number(value.min)} to ${number(value.max)}` + (value.nan ? `, ${value.nan.toLocaleString("en")} NaN` : "") : other.verdict.text;
         const sign = make("span", said, `state ${value && !value.nan ? "fine" : other.verdict.state}`);
-        item.append(isolated("code", name), title === "Reads" ? " from " : " by ", button, " ", sign);
+        // Memory that is taken over has a new name.
+        const own = title === "Reads" ? name : made;
+        const then = title === "Reads" ? `written as ${made}` : `read as ${name}`;
+        item.append(isolated("code", own), name === made ? "" : isolated("span", ` (${then})`), title === "Reads" ? " from " : " by ", button, " ", sign);
         list.append(item);
       }
       if (found.length > NEIGHBOURS) list.append(make("li", `and ${(found.length - NEIGHBOURS).toLocaleString("en")} more`));

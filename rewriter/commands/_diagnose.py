@@ -36,7 +36,7 @@ from rewriter.core import files, json_text
 from rewriter.core.documents import as_json
 from rewriter.core.errors import INTERRUPTED, RewriterError
 from rewriter.core.terminal import message
-from rewriter.diagnosis import heap, ruling, values_needed
+from rewriter.diagnosis import heap, next_commands, ruling, values_needed
 from rewriter.diagnosis.expected import load_expected
 from rewriter.diagnosis.fill_patterns import VARIABLE
 from rewriter.diagnosis.findings import Diagnosis, DiagnosisStep
@@ -306,15 +306,12 @@ def _report(
 
 
 def _next(diagnosis: Diagnosis, dumps: Sequence[Path]) -> str:
-    """The command that makes a script of the wrong launch."""
+    """The command that makes a script of the launch that makes wrong values."""
     finding, dump = diagnosis.finding, _saved(diagnosis, dumps)
-    if finding is None or finding.launch is None or finding.kind not in ("wrong", "differs"):
+    if finding is None or dump is None or finding.kind not in ("wrong", "differs", "nan"):
         return ""
-    if dump is None:
-        return ""
-    launch = label(finding.launch, finding.iteration).removeprefix("#")
-    run = f" --run {finding.run}" if finding.run != "rank0/run0" else ""
-    return f"rewriter repro {shlex.quote(str(from_here(dump)))} --launch {launch}{run} -o repro"
+    launch = label(finding.launch or 0, finding.iteration)
+    return next_commands.alone(from_here(dump), finding.run, launch)
 
 
 def _saved(diagnosis: Diagnosis, dumps: Sequence[Path]) -> Path | None:

@@ -207,6 +207,7 @@ def _show_ranks(ranks: Ranks, data: list[str] | None, *, everything: bool) -> No
 
 def _show(comparison: Comparison, *, everything: bool) -> None:
     from rewriter.comparison.dumps import describe
+    from rewriter.diagnosis.next_commands import after_comparison
 
     say(describe.verdict(comparison), style=_style(equal=comparison.equal))
     counts = describe.count(comparison)
@@ -223,6 +224,9 @@ def _show(comparison: Comparison, *, everything: bool) -> None:
     say("")
     for line in _summary(comparison):
         say(line)
+    if following := after_comparison(comparison, next(iter(comparison.culprits), None)):
+        first, *more = following[0].splitlines()
+        say(f"next: {first}", *(f"      {line}" for line in more))
 
 
 def _style(*, equal: bool) -> str:

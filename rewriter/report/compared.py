@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +14,9 @@ from rewriter.comparison.dumps.types import (
     RunComparison,
 )
 from rewriter.core.errors import RewriterError
+from rewriter.diagnosis.next_commands import after_comparison
 from rewriter.dump.dataflow import trace
-from rewriter.dump.reading import RunDump, label, open_dump
+from rewriter.dump.reading import RunDump, open_dump
 from rewriter.report.findings import counted, sentence
 from rewriter.report.flow import Place, places
 from rewriter.report.histogram import error_tiles
@@ -50,6 +50,7 @@ def report(comparison: Comparison, verdict: str = "", *, tiled: bool = True) -> 
         text = f"Runs of one dump alone: {', '.join(comparison.unpaired)}."
         findings += (Finding("unpaired", "note", text),)
     findings = tuple(sorted(findings, key=lambda finding: finding.severity != "finding"))
+    following = after_comparison(comparison, next(iter(comparison.culprits), None))
     return Report(
         title=f"{comparison.a.absolute().name} and {comparison.b.absolute().name}",
         path=f"{comparison.a}, {comparison.b}",
@@ -58,24 +59,8 @@ def report(comparison: Comparison, verdict: str = "", *, tiled: bool = True) -> 
         findings=findings,
         runs=runs,
         compares=True,
-        next=_following(comparison, findings),
+        next=following and NextCommand(*following),
     )
-
-
-def _following(comparison: Comparison, found: Sequence[Finding]) -> NextCommand | None:
-    """The launch that went wrong as a script, or how to record what it was given."""
-    culprits = ((x.run, x.launch) for x in found if x.kind == "culprit" and x.launch is not None)
-    run, culprit = next(culprits, ("", None))
-    if culprit is None or (launch := culprit.place.launch) is None:
-        return None
-    number = label(launch, culprit.place.iteration).removeprefix("#")
-    if any(x.tensor is not None and x.tensor.file for x in culprit.read if x.dump == "A"):
-        of = shlex.quote(str(comparison.a))
-        return NextCommand(f"rewriter repro {of} --launch {number} --run {run.split()[0]}")
-    _, separator, program = (comparison.manifest_a.command or "").partition(" -- ")
-    why = "to see by how much, and from which values, with both programs"
-    command = f"rewriter run --probe save --args all --launches {launch} -- {program}"
-    return NextCommand(command, why) if separator else None
 
 
 def _calls(dump: Path) -> dict[str, RunDump]:

@@ -13,6 +13,7 @@ from rewriter.core.text import some
 from rewriter.core.types import TrendStatistic
 from rewriter.diagnosis.findings import Diagnosis
 from rewriter.diagnosis.findings import Finding as Diagnosed
+from rewriter.diagnosis.next_commands import ALONE, alone, is_saved
 from rewriter.diagnosis.nonfinite_origin import infinite_origins_of, overflow_of
 from rewriter.diagnosis.verdict import CrashVerdict
 from rewriter.dump import dataflow
@@ -97,8 +98,9 @@ def report(
     following = next((NextCommand(x, f"for {why}" if why else "") for x, why in told), None)
     if diagnosis is not None and diagnosis.next:
         following = NextCommand(diagnosis.next)
-    if following is None and not any(x.severity == "finding" for x in merged):
-        following = _checking(dump, chosen)
+    first = next((x for x in merged if x.severity == "finding"), None)
+    if following is None:
+        following = _checking(dump, chosen) if first is None else _alone(dump, first)
     return Report(
         title=_title(dump),
         path=str(dump.path),
@@ -111,6 +113,14 @@ def report(
         trends=over_calls,
         next=following,
     )
+
+
+def _alone(dump: Dump, found: Finding) -> NextCommand | None:
+    """The launch of a finding as a script, where its values were saved."""
+    launch = found.launch
+    if launch is None or not (launch.is_launch and is_saved(x.row for x in launch.read)):
+        return None
+    return NextCommand(alone(dump.path, found.run, launch.label), ALONE)
 
 
 def _checking(dump: Dump, runs: Sequence[ReportedRun]) -> NextCommand | None:

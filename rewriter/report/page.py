@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import shlex
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -25,6 +24,7 @@ from rewriter.core.text import figure
 from rewriter.core.types import Json
 from rewriter.diagnosis import verdict_text
 from rewriter.diagnosis.history import ordinal
+from rewriter.diagnosis.next_commands import alone
 from rewriter.diagnosis.verdict import Verdict, VerdictArgument
 from rewriter.dump.rows import known
 from rewriter.report import findings, page_data
@@ -235,10 +235,17 @@ def _of_runs(report: Report) -> Json:
     """What the script knows of each run beside its launches, and the commands that come next."""
     runs = report.runs
     numbers = {run.name: number for number, run in enumerate(runs)}
+    dumps = report.path.split(", ")
     followed = [(x.launch, x.iteration, numbers.get(x.run), then) for x, then in report.verdicts]
     return {
-        # Of a comparison the first dump is the one in question, and the first call of a pair.
-        "repro": f"rewriter repro {shlex.quote(report.path.split(', ')[0])}",
+        # Of each call, or of both of a pair, what stands before and after the number of a launch.
+        "repro": [
+            [
+                alone(dump, call, "{}").rsplit("{}", 1)
+                for dump, call in zip(dumps, run.name.split(" and ") * 2, strict=False)
+            ]
+            for run in runs
+        ],
         "next": [[*where, then] for *where, then in followed if then],
         "names": [run.name for run in runs],
         "wrappers": [run.artifact for run in runs],

@@ -447,7 +447,7 @@ def test_two_runs_stand_beside_each_other(open_page: Open, tmp_path: Path) -> No
     assert texts[5][:2] == ["none here", "#5 kernel_5"]
     assert page.locator("#flow .edge.bad:not(.tip)").count() == 2
     assert page.locator("#chosen .command code").inner_text() == (
-        f"rewriter repro '{dumps[0]}' --launch 2 --run rank0/run0"
+        f"rewriter repro '{dumps[0]}' --launch 2"
     )
     assert page.evaluate("document.documentElement.scrollWidth") <= 420
 
@@ -465,7 +465,7 @@ def test_the_next_command_is_copied(open_page: Open, tmp_path: Path, is_allowed:
     )
     page.click("#chosen .command button")
     asked = "window.copied" if is_allowed else "String(getSelection())"
-    assert page.evaluate(asked) == f"rewriter repro {dump} --launch 1 --run rank0/run0"
+    assert page.evaluate(asked) == f"rewriter repro {dump} --launch 1"
     said = page.locator("#chosen .command button").inner_text()
     assert said == ("Copied" if is_allowed else "Copy")
 

@@ -29,6 +29,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.findings import Diagnosis
 from rewriter.diagnosis.findings import Finding as Diagnosed
+from rewriter.diagnosis.next_commands import after_comparison
 from rewriter.dump.reading import open_dump
 from rewriter.execution.conclusion import Conclusion, write_conclusion
 from rewriter.instrumentation.instrument import instrument
@@ -749,6 +750,44 @@ def test_what_to_type_next(tmp_path: Path) -> None:
     following = model.report(told).next
     assert following is not None
     assert following.command == "rewriter diagnose -- a b"
-    # A NaN is what its verdict says.
+    # A NaN is what its verdict says; where the values are there, how to look at the launch alone.
     dump = open_dump(write_dump(tmp_path / "nan.dump", [*step(0, nan=1)]))
     assert model.report(dump).next is None
+    saved = step(0, nan=1, file="x.pt")
+    for runs, call in (([saved], ""), ([step(0), saved], " --run rank0/run1")):
+        path = write_dump(tmp_path / f"saved {len(runs)}.dump", *runs)
+        following = model.report(open_dump(path)).next
+        assert following == (f"rewriter repro '{path}' --launch 0{call}", "this launch alone")
+
+
+def test_what_to_type_after_a_comparison() -> None:
+    comparison = compared(8, 3)
+    assert compared_report(comparison).next is None  # the programs are not known
+    a, b = (structs.replace(comparison.manifest_a, command=f"rewriter run -- {x}") for x in "ab")
+    told = replace(comparison, manifest_a=a, manifest_b=b)
+    following = compared_report(told).next
+    assert following is not None
+    again = "rewriter run --probe save --args all --launches 3 -d"
+    assert following.command.splitlines() == [
+        f"{again} a-3.dump -- a",
+        f"{again} b-3.dump -- b",
+        "rewriter compare a-3.dump b-3.dump",
+    ]
+    assert f"<code>{following.command}</code>" in page(compared_report(told))
+    # Ranks are in one dump.
+    (launch,) = told.culprits
+    ranks = replace(told, a=Path("x.dump/rank1"), b=Path("x.dump/rank0"), manifest_b=a)
+    commands, _ = after_comparison(ranks, launch) or ("", "")
+    assert commands.splitlines() == [
+        f"{again} ranks-3.dump -- a",
+        "rewriter compare ranks-3.dump --ranks",
+    ]
+    saved = [
+        replace(x, a=structs.replace(x.a, file="x.pt"), b=structs.replace(x.b, file="x.pt"))
+        for x in launch.reads
+    ]
+    assert after_comparison(told, replace(launch, reads=tuple(saved))) == (
+        "rewriter repro dumps/new.dump --launch 3 -o repro-a\n"
+        "rewriter repro dumps/expected.dump --launch 3 -o repro-b",
+        "this launch alone, from each dump",
+    )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rewriter.core.labels import short
 from rewriter.core.text import counted, element, of_elements, percent
+from rewriter.diagnosis import next_commands
 from rewriter.diagnosis.verification.types import (
     Checked,
     Comparison,
@@ -58,11 +59,8 @@ def describe(verification: Verification, dump: str) -> list[str]:
     if others:
         lines.append(f"  {counted(others, 'launch')} after it differ from what they claim, too")
     lines += [f"  note: {verification.caveat}"] if verification.caveat else []
-    launch = f"{finding.launch}.{finding.iteration}" if finding.iteration else finding.launch
-    several = len({check.run for check in verification.checks}) > 1
-    run = f" --run {finding.run}" if several else ""
-    repro = f"rewriter repro {shlex.quote(dump)} --launch {launch}{run}"
-    return [*lines, f"  next: {repro}", "        (this launch alone)"]
+    command = next_commands.alone(dump, finding.run, finding.label)
+    return [*lines, f"  next: {command}", f"        ({next_commands.ALONE})"]
 
 
 def evidence(finding: LaunchCheck) -> list[str]:

@@ -246,16 +246,17 @@
   function* nextOf(launch) {
     const { index, iteration } = launch;
     const told = shared.next.find((one) => one[0] === index && one[1] === iteration && one[2] === state.run);
-    const isSaved = index !== null && launch.readings.some((value) => value.file);
+    const read = launch.readings.filter((value) => value.phase === "before" && value.type.endsWith("]"));
+    const isSaved = index !== null && read.length && read.every((value) => value.file);
     if (!told && !isSaved) return;
-    const run = shared.names[state.run].split(" ")[0];
-    const text = told ? told[3] : `${shared.repro} --launch ${launch.label.slice(1)} --run ${run}`;
+    const inB = launch.difference?.only === "B";
+    const text = told ? told[3] : shared.repro[state.run][Number(inB)].join(launch.label.slice(1));
     const command = make("div", undefined, "command");
     const pre = make("pre");
     pre.tabIndex = 0;
     pre.append(make("code", text));
     command.append(pre);
-    yield make("p", told ? "Next:" : "Next, this launch alone, as a script:", "lead");
+    yield make("p", told ? "Next:" : `Next, this launch alone${COMPARES ? `, from dump ${inB ? "B" : "A"}` : ""}:`, "lead");
     yield copied(command);
   }
 

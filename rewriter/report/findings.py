@@ -14,7 +14,14 @@ from rewriter.diagnosis.findings import Finding as Diagnosed
 from rewriter.dump.allowed import Allowed
 from rewriter.dump.infinities import NOTHING_ALLOWED
 from rewriter.dump.rows import NonFinite, TensorRow
-from rewriter.report.types import CallOverview, Finding, ReportedLaunch, ReportedRun, ReportedValue
+from rewriter.report.types import (
+    CallOverview,
+    Finding,
+    ReportedLaunch,
+    ReportedRun,
+    ReportedValue,
+    Severity,
+)
 
 # The types that a network overflows. Of the others, masks hold the largest values.
 _NARROW = ("float16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2")
@@ -62,12 +69,14 @@ def of_diagnosis(
     run: str, launches: Sequence[ReportedLaunch], diagnosed: Sequence[Diagnosed]
 ) -> Iterator[Finding]:
     """What a diagnosis found of launches of this run, but for what the values show themselves."""
-    at = {(x.place.launch, x.place.iteration): x for x in launches}
+    at = {(x.place.launch, x.place.iteration): x for x in launches if x.is_launch}
     for one in diagnosed:
-        launch = at.get((one.launch, one.iteration))
-        if one.run == run and launch is not None and one.kind in ("wrong", "differs"):
+        if one.run in (run, "") and one.kind not in ("nan", "crash", "hang"):
+            launch = at.get((one.launch, one.iteration))
             what, shown = sentence(one.headline), "; ".join(x.strip() for x in one.text[:_SHOWN])
-            yield Finding("wrong", "finding", f"{what} {shown}", run, launch, short=what)
+            kind = "wrong" if one.kind == "differs" else one.kind
+            severity: Severity = "note" if one.certainty == "possible" else "finding"
+            yield Finding(kind, severity, f"{what} {shown}".strip(), run, launch, short=what)
 
 
 def merged(per_run: Iterable[Sequence[Finding]]) -> tuple[Finding, ...]:

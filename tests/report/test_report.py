@@ -740,6 +740,15 @@ def test_what_a_diagnosis_found_is_a_finding_with_its_command(tmp_path: Path) ->
     text = page(report)
     assert "<code>rewriter repro x</code>" in text
     assert "computes something else" in text
+    # What no values show is a finding, too: the page does not say that all is well.
+    outputs = Diagnosed(
+        "outputs", "the call returns something else", "", whole=True, run="rank0/run0"
+    )
+    report = model.report(dump, diagnosis=Diagnosis((outputs,), ()))
+    assert report.found
+    assert report.verdict.startswith("The call returns something else")
+    possible = replace(wrong, certainty="possible")
+    assert not model.report(dump, diagnosis=Diagnosis((possible,), ())).found
 
 
 def test_what_to_type_next(tmp_path: Path) -> None:

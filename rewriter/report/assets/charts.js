@@ -94,14 +94,19 @@ const charts = (() => {
     const chart = new uPlot(options, data, box);
     made.set(box, chart);
     box.setAttribute("aria-label", said(of));
-    chart.over.addEventListener("click", () => chart.cursor.idx !== null && of.onChoose(chart.cursor.idx));
+    let at = null; // of the keys, which a mouse that rests on the chart does not move
+    chart.over.addEventListener("click", () => {
+      at = chart.cursor.idx;
+      if (at !== null) of.onChoose(at);
+    });
     box.onkeydown = (event) => {
       const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      const at = chart.cursor.idx ?? (by > 0 ? -1 : count);
-      if (event.key === "Enter" && chart.cursor.idx !== null) of.onChoose(at);
-      if (!by || at + by < 0 || at + by >= count) return;
+      if (event.key === "Enter" && at !== null) of.onChoose(at);
+      const next = (at ?? (by > 0 ? -1 : count)) + by;
+      if (!by || next < 0 || next >= count) return;
       event.preventDefault();
-      chart.setCursor({ left: chart.valToPos(at + by, "x"), top: 0 });
+      at = next;
+      chart.setCursor({ left: chart.valToPos(at, "x"), top: 0 });
     };
   }
 

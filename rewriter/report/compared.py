@@ -52,7 +52,7 @@ def report(comparison: Comparison, verdict: str = "", *, tiled: bool = True) -> 
     findings = tuple(sorted(findings, key=lambda finding: finding.severity != "finding"))
     following = after_comparison(comparison, next(iter(comparison.culprits), None))
     return Report(
-        title=f"{comparison.a.absolute().name} and {comparison.b.absolute().name}",
+        title=f"A {comparison.a.absolute().name} and B {comparison.b.absolute().name}",
         path=f"{comparison.a}, {comparison.b}",
         verdict=sentence(verdict or describe.verdict(comparison)),
         facts=_both(comparison, calls),
@@ -142,7 +142,7 @@ def _findings(name: str, launches: tuple[ReportedLaunch, ...]) -> list[Finding]:
     for launch, how in culprits[:_LISTED]:
         findings.append(Finding("culprit", "finding", sentence(_blamed(launch, how)), name, launch))
     if len(culprits) > _LISTED:
-        text = f"{len(culprits) - _LISTED:,} further launches went wrong themselves."
+        text = f"{len(culprits) - _LISTED:,} further launches begin to differ."
         findings.append(Finding("culprits", "finding", text, name, culprits[_LISTED][0]))
     ran = [launch for launch in launches if launch.is_launch]
     differing = [

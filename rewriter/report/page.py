@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,7 +47,7 @@ _MARKED = {
     "unfinished": "the record ends here",
     "cut": "the record ends here",
     "wrong": "computes something else",
-    "culprit": "wrong",
+    "culprit": "differs here",
     "parts": "parts here",
 }
 _BEGINS = {
@@ -268,22 +268,52 @@ def _culprit(report: Report) -> Json | None:
         if finding.severity == "finding" and finding.launch is not None:
             launch = finding.launch
             errors = launch.difference.tensors if launch.difference else ()
+            steps = next(run.launches for run in report.runs if run.name == finding.run)
             return {
                 "title": _BEGINS.get(finding.kind, "Where it begins"),
                 "launch": launch,
                 "run": finding.run,
-                "values": [_value(value) for value in page_data.distinct(launch.values)],
+                "values": [
+                    {**_value(value), "from": _from(value, launch, steps)}
+                    for value in page_data.distinct(launch.values)
+                ],
                 "errors": [(tensor, error_of(tensor)) for tensor in errors],
                 **_source(launch),
             }
     return None
 
 
+def _from(value: ReportedValue, launch: ReportedLaunch, steps: Sequence[ReportedLaunch]) -> str:
+    """What wrote a value that a launch read, in the dump that the value is from; empty if that is
+    not known."""
+    if value.row.phase != "before" and value.row.role != "in":
+        return ""
+    name, how, in_b = value.row.arg, launch.difference, value.dump == "B"
+    if in_b and how is not None:
+        name = next((x.a.arg for x in how.reads if x.b.arg == name), name)
+    found = []
+    for maker, made in ((steps[at], made) for given, at, made in launch.given if given == name):
+        both = maker.difference
+        place = both.b if in_b and both is not None else maker.place
+        if in_b and both is not None:
+            made = next((x.b.arg for x in both.results if x.a.arg == made), made)
+        if place is not None and maker.is_launch:
+            renamed = f" as {made}" if made != value.row.arg else ""
+            found.append(f"written by {place.with_line}{renamed}")
+        elif place is not None:
+            found.append("an input of the call")
+    if not found and any(x.row.arg == name for step in steps[:1] for x in step.values):
+        return "an input of the call" if not steps[0].is_launch else ""
+    return "; ".join(found)
+
+
 def _source(launch: ReportedLaunch | None) -> Json:
     """The beginning of the source of a kernel."""
     lines = [] if launch is None else launch.source.splitlines()
     cut = max(0, len(lines) - _SOURCE)
-    return {"source": "\n".join(lines[:_SOURCE]), "cut": cut, "lines": len(lines)}
+    how = None if launch is None else launch.difference
+    dump = "" if how is None else f" in dump {'A' if how.a else 'B'}"
+    return {"source": "\n".join(lines[:_SOURCE]), "cut": cut, "lines": len(lines), "dump": dump}
 
 
 def _opening(report: Report) -> list[str]:
@@ -317,6 +347,9 @@ def _verdict(report: Report, verdict: Verdict, following: str) -> Json:
         "Original ATen": ", ".join(verdict.origins),
         "Graph": verdict.names.part,
     }
+    # On one line each: what an element is of stands below it on the terminal.
+    followed = "\n".join(verdict_text.followed(verdict)).replace(", of\n      ", ", of ")
+    followed = followed.replace("\n      ", ", ")
     return {
         "title": _TITLES.get(verdict.state, "Where it ended"),
         "name": verdict.label,
@@ -325,7 +358,7 @@ def _verdict(report: Report, verdict: Verdict, following: str) -> Json:
         "arguments": [row for argument in verdict.arguments for row in _argument(argument)],
         "places": [
             *verdict_text.places(verdict),
-            *verdict_text.followed(verdict),
+            *filter(None, followed.split("\n")),
             *verdict_text.passed_on(verdict),
         ],
         "notes": verdict.notes,
@@ -375,7 +408,8 @@ def _launch_rows(launch: ReportedLaunch) -> list[dict[str, str]]:
     }
     results, difference = launch.results, launch.difference
     if not launch.is_launch:
-        cells = {**facts, "name": findings.counted(len(results), "value", "values")}
+        values = results if difference is None else difference.tensors
+        cells = {**facts, "name": findings.counted(len(values), "value", "values")}
         return [cells if difference is None else {**cells, "state": difference.state}]
     if difference is None:
         return [{**facts, **_value(result)} for result in results] or [facts]

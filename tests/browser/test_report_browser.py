@@ -442,7 +442,11 @@ def test_two_runs_stand_beside_each_other(open_page: Open, tmp_path: Path) -> No
     texts = [text.split("\n") for text in page.locator("#flow .node").all_inner_texts()]
     both = ["#1 kernel_1", "#1 kernel_1", "max |x| 1", "max |x| 1", "error 0, allowed 1.13e-05"]
     assert texts[1] == both
-    assert texts[2][2:] == ["max |x| 2.5", "max |x| 1", "✕ wrong: error 1.5, allowed 1.13e-05"]
+    assert texts[2][2:] == [
+        "max |x| 2.5",
+        "max |x| 1",
+        "✕ differs here: error 1.5, allowed 1.13e-05",
+    ]
     assert texts[3][-1] == "↓ error 1.5, allowed 1.13e-05"
     assert texts[5][:2] == ["none here", "#5 kernel_5"]
     assert page.locator("#flow .edge.bad:not(.tip)").count() == 2

@@ -24,6 +24,7 @@ from artifacts import get
 from report_dumps import Row, beginnings, compared, entry, many, row, step, write_dump, write_run
 from rewriter import cli
 from rewriter.commands._documents.report import ReportDocument
+from rewriter.comparison.dumps.compare import compare
 from rewriter.core.documents import as_json
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
@@ -577,8 +578,6 @@ def test_of_two_wrappers_with_one_name_the_hash_tells(tmp_path: Path) -> None:
 
 
 def test_a_comparison_has_the_sources_of_the_wrappers_that_were_called(tmp_path: Path) -> None:
-    from rewriter.comparison.dumps.compare import compare
-
     a = two_wrappers(tmp_path / "a.dump", ["a.py", "b.py"])
     b = two_wrappers(tmp_path / "b.dump", ["a.py", "b.py"])
     text = page(compared_report(compare(a, b)))
@@ -690,9 +689,36 @@ def test_the_page_of_a_comparison_shows_the_errors() -> None:
     text = page(compared_report(compared(40, 14)), command="rewriter compare a b --html c.html")
     elements = Elements(text)
     _, shared = scripts(text)
-    assert shared["marks"] == [{"14": "wrong"}]
-    assert "[1, 7]: 1.001, expected 1" in text
+    assert shared["marks"] == [{"14": "differs here"}]
+    assert "[1, 7]: 1.001 in A, 1 in B" in text
     assert "rewriter compare a b --html c.html" in elements.texts["code"]
+
+
+def test_a_comparison_says_what_wrote_the_inputs_in_each_dump(tmp_path: Path) -> None:
+    dumps = [tmp_path / "a.dump", tmp_path / "b.dump"]
+    for number, dump in enumerate(dumps):
+        made = row(number, "after", f"buf{number}", kernel="k")
+        before = row(5 + number, "before", f"buf{8 + number}", role="inout", kernel="f")
+        after = {**before, "phase": "after", "max": 2.0 + number}
+        weight = row(5 + number, "before", "w", role="in", kernel="f")
+        table = [
+            {"launch": number, "kernel": "k", "scope": "call", "line": 7 + number},
+            {"launch": 5 + number, "kernel": "f", "scope": "call",
+             "buffers": {f"buf{8 + number}": f"buf{number}"}},
+        ]  # fmt: skip
+        inputs = row(None, "inputs", "w", role="in")
+        write_run(dump / "rank0/run0", [inputs, made, weight, before, after], table)
+        write_dump(dump)
+    text = page(compared_report(compare(*dumps)))
+    shown = re.findall(r'<td class="from">(.*?)</td>', text)
+    assert shown == [
+        *["an input of the call"] * 2,
+        "written by #0 k (line 7) as buf0",
+        "written by #1 k (line 8) as buf1",
+        *[""] * 2,
+    ]
+    assert "<h1>A a.dump and B b.dump</h1>" in text
+    assert "expected" not in text.partition("<script")[0]
 
 
 def test_statistics_alone_give_an_estimate() -> None:

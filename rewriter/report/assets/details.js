@@ -126,7 +126,7 @@ const details = (() => {
       context.arc((tile % columns + 0.5) * wide, (Math.floor(tile / columns) + 0.5) * tall, Math.max(wide, tall) / 2 + 3, 0, 7);
       context.stroke();
     }
-    const begins = first ? `; the first wrong element is [${first.join(", ")}], in the ring` : "";
+    const begins = first ? `; the first ${COMPARES ? "such" : "wrong"} element is [${first.join(", ")}], in the ring` : "";
     const what = COMPARES ? "means of |a - b| in" : "means of";
     const bad = COMPARES ? "elements that are not within tolerance" : "NaN or Inf";
     const range = known.length ? `from ${number(Math.min(...known))} to ${number(Math.max(...known))}` : "none of which is finite";

@@ -30,8 +30,8 @@
       const said = (how.only ? `only in ${how.only}` : how.state) + (how.blame ? `, ${how.blame}` : "");
       const written = tensors.filter((tensor) => tensor.written);
       if (launch.index === null) {
-        const error = Math.max(...written.map((tensor) => tensor.error ?? 0), 0);
-        return [row({ name: counted(written.length), state: said, error, differs: Boolean(how.blame) })];
+        const error = Math.max(...tensors.map((tensor) => tensor.error ?? 0), 0);
+        return [row({ name: counted(tensors.length), state: said, error, differs: Boolean(how.blame) })];
       }
       const rows = written.map((tensor) => row({
         name: tensor.name, type: tensor.type, error: tensor.error, allowed: tensor.allowed,
@@ -181,7 +181,7 @@
       fact("Inputs", launch.difference.inputs);
       fact("Order", launch.difference.moved ? "moved" : "");
       fact("Why", launch.difference.reasons.join("; "));
-      fact("Given wrong values by", launch.difference.producers.join(", "));
+      fact("Given differing values by", launch.difference.producers.join(", "));
     }
     yield facts;
     yield* neighboursOf(launch);

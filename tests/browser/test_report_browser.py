@@ -183,6 +183,37 @@ def test_a_finding_leads_to_its_launch(open_page: Open, long_page: str) -> None:
     assert details.locator("pre").inner_text() == "x = 1"
 
 
+@pytest.mark.parametrize("width", [1280, 420])
+def test_a_link_leads_to_what_is_in_view_and_back(
+    open_page: Open, long_page: str, width: int
+) -> None:
+    page = open_page(long_page, width=width)
+    in_view = """async () => {
+        await new Promise((ready) => setTimeout(ready, 500));  // charts that are drawn late
+        const { top, bottom } = document.activeElement.getBoundingClientRect();
+        return top >= 0 && bottom <= innerHeight;
+    }"""
+    focused = page.locator(":focus")
+    for way in ("Tab Enter", "Escape"):
+        page.locator(".findings .show").first.focus()
+        page.keyboard.press("Enter")
+        assert focused.inner_text() == "#7000"
+        assert page.evaluate(in_view)
+        for key in way.split():
+            page.keyboard.press(key)
+        assert focused.inner_text().startswith("Show")
+        assert page.evaluate(in_view)
+    # In the flow, from a launch to what wrote its input.
+    page.locator("#chosen .neighbours .link").first.focus()
+    page.keyboard.press("Enter")
+    assert page.inner_text("#chosen h3").startswith("#6999 ")
+    assert page.evaluate(in_view)
+    page.keyboard.press("Tab")
+    assert focused.inner_text().startswith("Back to #7000 ")
+    page.keyboard.press("Enter")
+    assert page.inner_text("#chosen h3").startswith("#7000 ")
+
+
 def test_the_keyboard_is_enough(open_page: Open, long_page: str) -> None:
     page = open_page(long_page)
     page.keyboard.press("Tab")

@@ -7,7 +7,7 @@
   const NEIGHBOURS = 12; // that are listed of a launch
   const { shared, launchesOf, writtenBy, worstOf, largestOf } = data;
 
-  const state = { run: 0, launches: [], rows: [], shown: [], page: 0, key: "order", down: false };
+  const state = { run: 0, launches: [], rows: [], shown: [], page: 0, key: "order", down: false, from: null };
 
   const body = document.querySelector(".launches tbody");
   const heads = [...document.querySelectorAll(".launches thead th")];
@@ -214,7 +214,7 @@
       for (const [other, { name, made }] of found.slice(0, NEIGHBOURS)) {
         const item = make("li");
         const button = make("button", titleOf(other), "link");
-        button.addEventListener("click", () => flow.choose(other.position));
+        button.addEventListener("click", () => follow(other, launch));
         const value = (title === "Reads" ? launch : other).readings.find((one) => one.name === name && typeof one.min === "number");
         const said = value ? `${number(value.min)} to ${number(value.max)}` + (value.nan ? `, ${value.nan.toLocaleString("en")} NaN` : "") : other.verdict.text;
         const sign = make("span", said, `state ${value && !value.nan ? "fine" : other.verdict.state}`);
@@ -229,6 +229,16 @@
       box.append(make("p", title, "lead"), list);
       yield box;
     }
+  }
+
+  // To a neighbour in the flow, and from there back.
+  function follow(other, launch) {
+    flow.choose(other.position);
+    const button = make("button", `Back to ${titleOf(launch)}`, "link");
+    button.addEventListener("click", () => follow(launch, other));
+    byId("chosen").prepend(button);
+    byId("chosen").focus({ preventScroll: true });
+    byId("chosen").scrollIntoView({ behavior: "instant", block: "nearest" });
   }
 
   // The launch that was chosen in the flow, beside it.
@@ -348,10 +358,13 @@
   }
 
   const later = new IntersectionObserver((entries) => {
-    if (!entries.some((entry) => entry.isIntersecting)) return;
-    later.disconnect();
-    chartMultiples();
+    if (entries.some((entry) => entry.isIntersecting)) drawMultiples();
   }, { rootMargin: "200px" });
+
+  function drawMultiples() {
+    later.disconnect();
+    if (!byId("multiples").childElementCount) chartMultiples();
+  }
 
   function chartCalls() {
     shared.calls.forEach(({ title, labels, values, nan, inf, runs }, number) => {
@@ -373,7 +386,9 @@
     refresh();
   }
 
+  // To the row of a launch, and from there back to what led to it.
   function show(number, position) {
+    state.from = document.activeElement;
     if (number !== state.run) chooseRun(number);
     Object.assign(state, { key: "order", down: false });
     byId("filter").value = "";
@@ -385,8 +400,19 @@
     render();
     const tr = body.children[at % ROWS];
     toggle(tr, true);
+    const button = make("button", "Back (Esc)", "link");
+    button.addEventListener("click", back);
+    tr.nextElementSibling.firstChild.prepend(button);
+    if (byId("chart")) drawMultiples(); // they would push the row out of sight
     tr.querySelector("button").focus({ preventScroll: true });
-    tr.scrollIntoView({ block: "start" });
+    tr.scrollIntoView({ behavior: "instant", block: "start" });
+  }
+
+  function back() {
+    const to = state.from?.isConnected && state.from !== document.body ? state.from : byId("chosen");
+    state.from = null;
+    to.focus({ preventScroll: true });
+    to.scrollIntoView({ behavior: "instant", block: "center" });
   }
 
   function sort(key) {
@@ -425,6 +451,9 @@
     if (tr && (button || String(getSelection()) === "")) toggle(tr);
   });
   body.addEventListener("keydown", move);
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && state.from && event.target !== byId("filter")) back();
+  });
   byId("filter").addEventListener("input", refresh);
   byId("only").addEventListener("change", refresh);
   byId("previous").addEventListener("click", () => turn(-1));
@@ -437,6 +466,7 @@
   }
   for (const button of document.querySelectorAll(".choose")) {
     button.addEventListener("click", () => {
+      state.from = button;
       chooseRun(Number(button.dataset.number));
       byId("launches").focus();
       byId("launches").scrollIntoView();

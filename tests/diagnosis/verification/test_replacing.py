@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from rewriter.artifact.types import Wrapper
 from rewriter.artifact.wrapper_file import read_wrapper
 from rewriter.core import edit
+from rewriter.diagnosis.verification.replacing.body import NoBodyError
 from rewriter.diagnosis.verification.replacing.insert import replaced
 from rewriter.diagnosis.verification.replacing.layouts import Layout, layouts
 from rewriter.diagnosis.verification.replacing.proxy_calls import ProxyCalls
@@ -323,6 +325,26 @@ return (add,)
     lines = ProxyCalls("f", "cpu", 0).lines(found, {"arg0_1": "arg0_1", "buf0": "buf0"}, ())
     size = "static_cast<int64_t>(f_size(arg0_1, 0))"
     assert any(f"c10::div_floor_integer({size}, static_cast<int64_t>(2))" in x for x in lines)
+
+
+_REFUSED = {
+    "an infinite constant": (
+        "aten.clamp_min.default(arg0_1, -inf)",
+        "an operator is given -inf, and a package has constants of operators in JSON",
+    ),
+    "an operator of Python": (
+        "prims.rev.default(arg0_1, [0])",
+        "prims.rev.default exists in Python alone, and a package runs without it",
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "why"), _REFUSED.values(), ids=_REFUSED)
+def test_what_a_package_cannot_call(call: str, why: str, tmp_path: Path) -> None:
+    graph = f'made: "f32[4, 6][6, 1]cpu" = torch.ops.{call}\nreturn (made,)'
+    (found,) = planned(tmp_path, _CALL, graph)[1].found
+    with pytest.raises(NoBodyError, match=re.escape(why)):
+        ProxyCalls("f", "cpu", 0).lines(found, {"arg0_1": "arg0_1", "buf0": "buf0"}, ())
 
 
 def test_a_fused_kernel_ends_where_a_launch_calls_an_operator(tmp_path: Path) -> None:

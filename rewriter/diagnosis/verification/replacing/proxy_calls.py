@@ -254,7 +254,7 @@ class ProxyCalls:
                 return self._view(args[0], [], [])
             raise NoBodyError(f"{path} is given an empty list")
         if path.startswith("prims."):
-            raise NoBodyError(f"{path} exists in Python alone")
+            raise NoBodyError(f"{path} exists in Python alone, and a package runs without it")
         try:
             operator = operator_named(path.split("."), in_place=True)
         except UncheckedError as error:
@@ -331,7 +331,12 @@ class ProxyCalls:
             case int() | Number():
                 numbers.append(_integer(value))
                 return {"as_int": value if isinstance(value, int) else 0}
-            case float() if math.isfinite(value):
+            case float() if not math.isfinite(value):
+                raise NoBodyError(
+                    f"an operator is given {value}, and a package has constants of operators in "
+                    "JSON, which has no such number"
+                )
+            case float():
                 return {"as_float": value}
             case str():
                 return {"as_string": value}

@@ -19,15 +19,22 @@ _LONGEST = 300  # characters of an error
 _said: set[str] = set()
 
 
-def attempt(launch: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function of a launch returns; `None` if it fails."""
-    try:
-        return function(*arguments)
-    except Exception as error:  # whatever torch, or an operator of the program, raises
-        if launch not in _said:
-            _said.add(launch)
-            _note(launch, f"{type(error).__name__}: {error}")
-        return None
+def attempt(launch: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Have the function of a launch return `None` if it fails."""
+
+    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+        def tried(*arguments: Any) -> Any:
+            try:
+                return function(*arguments)
+            except Exception as error:  # whatever torch, or an operator of the program, raises
+                if launch not in _said:
+                    _said.add(launch)
+                    _note(launch, f"{type(error).__name__}: {error}")
+                return None
+
+        return tried
+
+    return decorated
 
 
 def _note(launch: str, problem: str) -> None:

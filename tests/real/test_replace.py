@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -109,7 +110,10 @@ def graph_in(folder: Path, lowered: str) -> str:
 
 
 def test_a_cpp_wrapper_and_back(
-    compiled_cpp: Callable[[str], Compiled], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    compiled_cpp: Callable[[str], Compiled],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     graph = compiled_cpp("customop").graphs[0]
     path = tmp_path / "output_code.py"
@@ -123,6 +127,16 @@ def test_a_cpp_wrapper_and_back(
     expected = load(graph.source.encode(), tmp_path).call(list(graph.args))
     got = load(path.read_bytes(), tmp_path).call(list(graph.args))
     assert all(map(is_close, expected, got))
+    # What is raised there arrives as itself, also where torch would catch it or end the process.
+    module = load(path.read_bytes(), tmp_path)
+    function = module._rw_reference_0
+    for error in (ValueError("cause"), KeyboardInterrupt(), SystemExit(3)):
+        monkeypatch.setattr(module, "_rw_reference_0", Mock(side_effect=error))
+        with pytest.raises(type(error)) as caught:
+            module.call(list(graph.args))
+        assert caught.value is error
+    monkeypatch.setattr(module, "_rw_reference_0", function)
+    assert all(map(is_close, expected, module.call(list(graph.args))))
     assert main(["list", str(path)]) == 0
     assert "1 launch replaced (#0 " in capfd.readouterr().err
     assert main(["instrument", str(path), "--replace"]) == 2

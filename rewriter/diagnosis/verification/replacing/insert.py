@@ -20,13 +20,18 @@ from rewriter.diagnosis.verification.replacing.substitutes import Substitute
 from rewriter.instrumentation import options_line, verify
 from rewriter.instrumentation.options_line import OptionsRecord
 from rewriter.instrumentation.types import Edited, Selection
+from rewriter.locate.cpp import embedded
 from rewriter.version import __version__
 
-_IMPORT = "from rewriter.runtime.attempt import {} as {}"
+_IMPORT = "from rewriter.runtime.attempt import {0} as {1}_{0}"
 
 
 def replaced(
-    wrapper: Wrapper, chosen: Sequence[Substitute], *, attempts: str = "", keeps: bool = False
+    wrapper: Wrapper,
+    chosen: Sequence[Substitute],
+    *,
+    attempts: str = "",
+    keeps: bool = False,
 ) -> Edited:
     """Replace launches of a plain wrapper in a Python file.
 
@@ -35,38 +40,36 @@ def replaced(
     what its first calls return.
     """
     source, name = wrapper.plain, _name(wrapper)
-    tag = markers.draw_tag(source.data)
+    tag, at = markers.draw_tag(source.data), wrapper.located.header
+    mark = markers.Mark(tag, "#")
     if wrapper.language == "cpp":
-        before, functions = insert_cpp.called_in_python(wrapper, chosen, name, tag)
-        return _in_cpp(wrapper, chosen, tag, insert_cpp.CALL, before, functions)
-    mark, at = markers.Mark(tag, "#"), wrapper.located.header
-    head = [f"# {x}" for x in _head(wrapper, chosen)]
-    if attempts:
-        head.append(_IMPORT.format("attempt", f"{name}_attempt"))
-    head += [line for one in chosen for line in _function(name, one)]
+        at = embedded.extract(source).statement
+        before, inner = insert_cpp.called_in_python(wrapper, chosen, name)
+        called = insert_cpp.CALLED.replace("TAG", tag).replace("NAME", name)
+        head = ["import torch", *_functions(name, inner, attempts), *called.splitlines()]
+    else:
+        head = [f"# {x}" for x in _head(wrapper, chosen)]
+        head += _functions(name, chosen, attempts)
     newline = source.newline_at(at)
-    insertions = [Insertion(at, b"".join(mark.line(x, newline) for x in head), "reference")]
+    made = [Insertion(at, b"".join(mark.line(x, newline) for x in head), "reference")]
+    if keeps:
+        line = f"{_IMPORT.format('keeping', name)}; call = {name}_keeping({attempts!r}, call)"
+        is_open = not source.data.endswith((b"\n", b"\r"))
+        text = mark.line(line, newline, at_end=is_open)
+        made.append(Insertion(len(source.data), text, "outputs"))
+    if wrapper.language == "cpp":
+        return _in_cpp(wrapper, chosen, tag, insert_cpp.CALL, before, *made)
     for one in chosen:
         point = one.launch.insertion_point
-        called = f"{name}_{one.launch.index}("
-        if attempts:
-            about = f"{attempts}#{one.launch.index}"
-            called = f"{name}_attempt({about!r}, {called.removesuffix('(')}, "
-        call = f"{called}{', '.join(one.arguments)})"
+        call = f"{name}_{one.launch.index}({', '.join(one.arguments)})"
         call = f"({one.target} := {call})" if one.target else call
         text = mark.joined(
             f"{point.indent.decode()}if {call} is None", source.newline_at(point.start)
         )
-        insertions.append(Insertion(point.start, text, f"#{one.launch.index}"))
-    if keeps:
-        imported = _IMPORT.format("keeping", f"{name}_keeping")
-        line = f"{imported}; call = {name}_keeping({attempts!r}, call)"
-        is_open = not source.data.endswith((b"\n", b"\r"))
-        text = mark.line(line, newline, at_end=is_open)
-        insertions.append(Insertion(len(source.data), text, "outputs"))
-    made = Edited(edit.apply(source.data, insertions), tuple(insertions))
-    _verify(wrapper, made.source)
-    return made
+        made.append(Insertion(point.start, text, f"#{one.launch.index}"))
+    edited = Edited(edit.apply(source.data, made), tuple(made))
+    _verify(wrapper, edited.source)
+    return edited
 
 
 def replaced_in_package(
@@ -89,7 +92,7 @@ def _in_cpp(
 ) -> Edited:
     """With C++ that the lines `before` the launches call, and `functions` around it."""
     head = [f"// {x}" for x in _head(wrapper, chosen)]
-    head += helpers.replace("NAME", _name(wrapper)).splitlines()
+    head += helpers.replace("TAG", tag).replace("NAME", _name(wrapper)).splitlines()
     mark = markers.Mark(tag, "//")
     made = (*functions, *insert_cpp.insertions(wrapper, chosen, head, before, mark))
     edited = Edited(edit.apply(wrapper.plain.data, made), made)
@@ -119,10 +122,18 @@ def selection_of(chosen: Sequence[Substitute]) -> Selection:
     return Selection(probes=(markers.REFERENCE,), launches=launches)
 
 
-def _function(name: str, one: Substitute) -> list[str]:
-    """The function of a launch, whose lines are marked one by one."""
-    head = f"def {name}_{one.launch.index}({', '.join(one.parameters)}):"
-    return ["@torch.no_grad()", head, *(f"    {line}" for line in one.lines)]
+def _functions(name: str, chosen: Sequence[Substitute], attempts: str) -> list[str]:
+    """The functions of launches, whose lines are marked one by one."""
+    lines = [_IMPORT.format("attempt", name)] if attempts and chosen else []
+    for one in chosen:
+        if attempts:
+            lines.append(f"@{name}_attempt({f'{attempts}#{one.launch.index}'!r})")
+        lines += [
+            "@torch.no_grad()",
+            f"def {name}_{one.launch.index}({', '.join(one.parameters)}):",
+        ]
+        lines += [f"    {x}" for x in one.lines]
+    return lines
 
 
 def _verify(wrapper: Wrapper, made: bytes) -> None:

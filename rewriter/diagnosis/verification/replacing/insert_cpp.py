@@ -1,6 +1,6 @@
 """Puts what torch's operators compute in the place of launches of a C++ wrapper.
 
-Lines in front of a launch end in `if (false)`: the statement below them stays, and is not run. In a
+Lines in front of a launch end in an `if`: the statement below them stays, and is not run. In a
 Python file they call a function in Python, around the C++, with tensors and sizes. In a package
 they call the proxy executor.
 """
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import NamedTuple
 
 from rewriter.artifact.types import Wrapper
 from rewriter.core import markers
@@ -23,9 +24,12 @@ from rewriter.locate.cpp import embedded
 from rewriter.locate.types import Launch
 
 _VIEW = "reinterpret_tensor"
+# True if the launch is done. Torch makes a RuntimeError of whatever is thrown: what Python raised
+# is set again when the exception, which torch has caught then, is destroyed.
 CALL = """\
-static std::vector<AtenTensorHandle> NAME(int launch,
-    std::initializer_list<AtenTensorHandle> given, std::initializer_list<int64_t> sizes) {
+template <class... Bound>
+static bool NAME(int launch, std::initializer_list<AtenTensorHandle> given,
+    std::initializer_list<int64_t> sizes, Bound&... bound) {
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject* tensors = PyList_New(0);
     for (AtenTensorHandle one : given) {
@@ -42,31 +46,43 @@ static std::vector<AtenTensorHandle> NAME(int launch,
         Py_DECREF(number);
     }
     PyObject* returned =
-        PyObject_CallFunction(PySys_GetObject("NAME"), "iNN", launch, tensors, numbers);
-    if (!returned) PyErr_Print();
-    std::vector<AtenTensorHandle> made(returned ? PyList_Size(returned) : 0);
-    for (size_t place = 0; place < made.size(); ++place) {
-        made[place] = static_cast<AtenTensorHandle>(
-            PyCapsule_GetPointer(PyList_GetItem(returned, place), nullptr));
+        PyObject_CallFunction(PySys_GetObject("NAME_TAG"), "iNN", launch, tensors, numbers);
+    if (!returned) {
+        PyObject *type, *value, *trace;
+        PyErr_Fetch(&type, &value, &trace);
+        PyGILState_Release(state);
+        struct Raised : std::runtime_error {
+            using std::runtime_error::runtime_error;
+            std::shared_ptr<PyObject> again;
+        } raised("what stands in the place of launch #" + std::to_string(launch) + " failed");
+        raised.again = {value, [type, trace](PyObject* value) {
+            PyGILState_STATE state = PyGILState_Ensure();
+            PyErr_Restore(type, value, trace);
+            PyGILState_Release(state);
+        }};
+        throw raised;
     }
-    Py_XDECREF(returned);
+    bool done = returned != Py_None;
+    int place = 0;
+    if (done) ((bound = static_cast<AtenTensorHandle>(
+        PyCapsule_GetPointer(PyList_GetItem(returned, place++), nullptr))), ...);
+    Py_DECREF(returned);
     PyGILState_Release(state);
-    if (!returned) throw std::runtime_error(
-        "what stands in the place of launch #" + std::to_string(launch) + " failed");
-    return made;
+    return done;
 }
 """
-_FUNCTION = """\
+# A launch without a function runs as it is.
+CALLED = """\
 def NAME(launch, handles, sizes):
     tensors = torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs(handles)
-    made = globals()[f"NAME_{launch}"](*tensors, *sizes)
-    return torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors(made)
-import sys; sys.NAME = NAME
+    function = globals().get(f"NAME_{launch}", lambda *_: None)
+    made = function(*tensors, *sizes)
+    return made and torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors(made)
+import sys; sys.NAME_TAG = NAME
 """
 
 
-@dataclass(frozen=True)
-class Given:
+class Given(NamedTuple):
     """The variables that the expressions of a substitute need: of tensors, each with the C++ that
     gives its handle, and of sizes."""
 
@@ -107,31 +123,34 @@ def proxied(
     for one in chosen:
         given = given_to(wrapper, one)
         try:
-            lines.append(calls.lines(one, given.handles, given.sizes))
+            *block, end = calls.lines(one, given.handles, given.sizes)
         except NoBodyError as error:
             raise NotCalledError(one.launch, str(error)) from error
+        lines.append([*block, f"{end} if (false)"])
     return lines, calls.nodes
 
 
 def called_in_python(
-    wrapper: Wrapper, chosen: Sequence[Substitute], name: str, tag: str
-) -> tuple[list[list[str]], Insertion]:
-    """The line in front of each launch of a wrapper in a Python file, and the functions that these
-    call, around the C++."""
-    source, at = wrapper.plain, embedded.extract(wrapper.plain).statement
-    functions, before = ["import torch"], []
+    wrapper: Wrapper, chosen: Sequence[Substitute], name: str
+) -> tuple[list[list[str]], list[Substitute]]:
+    """The line in front of each launch of a wrapper in a Python file, and the substitutes as
+    functions of the variables that these pass."""
+    before, functions = [], []
     for one in chosen:
         given = given_to(wrapper, one)
-        functions += _function(name, one, given)
-        call = f"{name}({one.launch.index}, {{{', '.join(given.handles.values())}}}, "
-        call += f"{{{', '.join(given.sizes)}}});"
-        if one.target:
-            bound = (f"{x} = made[{n}];" for n, x in enumerate(one.target.split(", ")))
-            call = f"{{ auto made = {call} {' '.join(bound)} }}"
-        before.append([call])
-    functions += _FUNCTION.replace("NAME", name).splitlines()
-    mark, newline = markers.Mark(tag, "#"), source.newline_at(at)
-    return before, Insertion(at, b"".join(mark.line(x, newline) for x in functions), "reference")
+        variables = (*given.handles, *given.sizes)
+        lines = [*one.lines[:-1], one.lines[-1] if one.target else "return []"]
+        if one.parameters:
+            lines[:0] = [f"{', '.join(one.parameters)}, = {', '.join(one.arguments)},"]
+        if any(_VIEW in x for x in one.arguments):
+            lines[:0] = [f"{_VIEW} = torch._C._dynamo.guards._reinterpret_tensor"]
+        functions.append(replace(one, parameters=variables, lines=tuple(lines)))
+        passed = [str(one.launch.index), *(f"{{{', '.join(x)}}}" for x in given)]
+        call = f"!{name}({', '.join([*passed, *filter(None, [one.target])])})"
+        # Where the launch takes over a handle, and is not run, this does.
+        taken = (f" || ({text}, false)" for x, text in given.handles.items() if x != text)
+        before.append([f"if ({call}{''.join(taken)})"])
+    return before, functions
 
 
 def insertions(
@@ -141,8 +160,7 @@ def insertions(
     before: Sequence[Sequence[str]],
     mark: markers.Mark,
 ) -> Iterator[Insertion]:
-    """What is inserted into C++: the `head`, and the lines `before` each launch, which is not
-    run."""
+    """What is inserted into C++: the `head`, and the lines `before` each launch."""
     source, encode = wrapper.plain, embedded.extract(wrapper.plain).encode
 
     def marked(at: int, lines: Iterable[str], origin: str) -> Insertion:
@@ -152,18 +170,5 @@ def insertions(
     yield marked(wrapper.located.header, head, "reference")
     for one, lines in zip(chosen, before, strict=True):
         point = one.launch.insertion_point
-        skipping = [*lines[:-1], f"{lines[-1]} if (false)"]
-        indented = (f"{point.indent.decode()}{x}" for x in skipping)
+        indented = (f"{point.indent.decode()}{x}" for x in lines)
         yield marked(point.start, indented, f"#{one.launch.index}")
-
-
-def _function(name: str, one: Substitute, given: Given) -> Iterator[str]:
-    """The Python function of a launch. It is given variables of the wrapper."""
-    yield "@torch.no_grad()"
-    yield f"def {name}_{one.launch.index}({', '.join([*given.handles, *given.sizes])}):"
-    if any(_VIEW in x for x in one.arguments):
-        yield f"    {_VIEW} = torch._C._dynamo.guards._reinterpret_tensor"
-    if one.parameters:
-        yield f"    {', '.join(one.parameters)}, = {', '.join(one.arguments)},"
-    yield from (f"    {x}" for x in one.lines[:-1])
-    yield f"    {one.lines[-1] if one.target else 'return []'}"

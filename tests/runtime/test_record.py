@@ -27,14 +27,14 @@ from rewriter import cli
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis import triage
-from rewriter.dump import recorded
+from rewriter.dump import flight, recorded
 from rewriter.dump.reading import open_dump
 from rewriter.dump.ring import read_ring, rings_of
 from rewriter.dump.rows import TensorRow
 from rewriter.execution import control
 from rewriter.execution.conclusion import read_conclusion
 from rewriter.instrumentation.select import select
-from rewriter.runtime import attach, flight
+from rewriter.runtime import attach
 from rings import VALUE, Ring, build
 from tables import options, row
 

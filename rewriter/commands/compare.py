@@ -224,7 +224,7 @@ def _show(comparison: Comparison, *, everything: bool) -> None:
     say("")
     for line in _summary(comparison):
         say(line)
-    if following := after_comparison(comparison, next(iter(comparison.culprits), None)):
+    if following := after_comparison(comparison):
         first, *more = following[0].splitlines()
         say(f"next: {first}", *(f"      {line}" for line in more))
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-from rewriter.comparison.dumps.types import Comparison, LaunchComparison
+from rewriter.comparison.dumps.types import Comparison
 from rewriter.dump.reading import label
 from rewriter.dump.rows import TensorRow, ValueRow
 
@@ -26,32 +26,28 @@ def is_saved(read: Iterable[ValueRow]) -> bool:
     return bool(files) and all(files)
 
 
-def after_comparison(
-    comparison: Comparison, differs: LaunchComparison | None
-) -> tuple[str, str] | None:
+def after_comparison(comparison: Comparison) -> tuple[str, str] | None:
     """What to type about the launch at which two dumps differ first, and what for: scripts of it,
     or where its values were not saved, both programs once more, and what compares these."""
-    if differs is None or differs.place.launch is None:
+    first = next(iter(comparison.culprits), None)
+    if first is None or not (first.a and first.b) or first.place.launch is None:
         return None
-    sides = (("a", comparison.a, differs.a), ("b", comparison.b, differs.b))
-    there = [
-        (side, dump, place, label(place.launch or 0, place.iteration))
-        for side, dump, place in sides
-        if place is not None
-    ]
-    if all(is_saved(getattr(x, side) for x in differs.reads) for side, *_ in there):
-        scripts = (f"{alone(dump, x.run, of)} -o repro-{side}" for side, dump, x, of in there)
-        return "\n".join(scripts), f"{ALONE}, from each dump" if differs.matched else ALONE
-    commands = (comparison.manifest_a.command, comparison.manifest_b.command)
-    programs = [(command or "").partition(" -- ")[2] for command in commands]
-    if not differs.matched or not all(programs):
+    places = (first.a, first.b)
+    of_a, of_b = (label(x.launch or 0, x.iteration) for x in places)
+    if all(is_saved(getattr(x, side) for x in first.reads) for side in "ab"):
+        scripts = (alone(comparison.a, first.a.run, of_a), alone(comparison.b, first.b.run, of_b))
+        return "{} -o repro-a\n{} -o repro-b".format(*scripts), f"{ALONE}, from each dump"
+    manifests = (comparison.manifest_a, comparison.manifest_b)
+    programs = [(x.command or "").partition(" -- ")[2] for x in manifests]
+    of_ranks = comparison.b.name.removeprefix("rank").isdecimal()
+    if not all(programs):
         return None
-    # The ranks of one program are in one dump.
-    is_one = comparison.a.parent == comparison.b.parent and comparison.a.name.startswith("rank")
-    made = [f"{'ranks' if is_one else side}-{of[1:]}.dump" for side, _, _, of in there]
-    again = (
-        f"rewriter run --probe save --args all --launches {place.launch} -d {name} -- {program}"
-        for name, program, (_, _, place, _) in zip(made, programs, there, strict=True)
+    made = (
+        [f"ranks-{of_a[1:]}.dump"] * 2 if of_ranks else [f"a-{of_a[1:]}.dump", f"b-{of_b[1:]}.dump"]
     )
-    compared = f"rewriter compare {made[0]} {'--ranks' if is_one else made[1]}"
-    return "\n".join(dict.fromkeys((*again, compared))), "to see by how much, and from which values"
+    again = (
+        f"rewriter run --probe save --args all --launches {place.launch} -d {dump} -- {program}"
+        for place, dump, program in zip(places, made, programs, strict=True)
+    )
+    compared = f"rewriter compare {made[0]} {'--ranks' if of_ranks else made[1]}"
+    return "\n".join(dict.fromkeys([*again, compared])), "to see by how much, and from which values"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 from itertools import chain
@@ -130,7 +129,7 @@ def origin(argument: VerdictArgument) -> str:
     if producer is None:
         return ""
     made = "" if argument.saved or producer.row is None else variable(producer.row.arg)
-    if made not in ("", *re.split(r"\W", argument.name)):  # memory that was taken over
+    if made not in ("", variable(argument.name)):  # memory that was taken over
         text += f" as {made}"
     then, now = statistics(producer.row), statistics(argument.row)
     return text + (f"; then {then}" if then != now else "")

@@ -50,7 +50,6 @@ def report(comparison: Comparison, verdict: str = "", *, tiled: bool = True) -> 
         text = f"Runs of one dump alone: {', '.join(comparison.unpaired)}."
         findings += (Finding("unpaired", "note", text),)
     findings = tuple(sorted(findings, key=lambda finding: finding.severity != "finding"))
-    following = after_comparison(comparison, next(iter(comparison.culprits), None))
     return Report(
         title=f"A {comparison.a.absolute().name} and B {comparison.b.absolute().name}",
         path=f"{comparison.a}, {comparison.b}",
@@ -59,7 +58,7 @@ def report(comparison: Comparison, verdict: str = "", *, tiled: bool = True) -> 
         findings=findings,
         runs=runs,
         compares=True,
-        next=following and NextCommand(*following),
+        next=(following := after_comparison(comparison)) and NextCommand(*following),
     )
 
 

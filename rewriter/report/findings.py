@@ -14,14 +14,7 @@ from rewriter.diagnosis.findings import Finding as Diagnosed
 from rewriter.dump.allowed import Allowed
 from rewriter.dump.infinities import NOTHING_ALLOWED
 from rewriter.dump.rows import NonFinite, TensorRow
-from rewriter.report.types import (
-    CallOverview,
-    Finding,
-    ReportedLaunch,
-    ReportedRun,
-    ReportedValue,
-    Severity,
-)
+from rewriter.report.types import CallOverview, Finding, ReportedLaunch, ReportedRun, ReportedValue
 
 # The types that a network overflows. Of the others, masks hold the largest values.
 _NARROW = ("float16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2")
@@ -75,8 +68,8 @@ def of_diagnosis(
             launch = at.get((one.launch, one.iteration))
             what, shown = sentence(one.headline), "; ".join(x.strip() for x in one.text[:_SHOWN])
             kind = "wrong" if one.kind == "differs" else one.kind
-            severity: Severity = "note" if one.certainty == "possible" else "finding"
-            yield Finding(kind, severity, f"{what} {shown}".strip(), run, launch, short=what)
+            found = Finding(kind, "finding", f"{what} {shown}".strip(), run, launch, short=what)
+            yield replace(found, severity="note") if one.certainty == "possible" else found
 
 
 def merged(per_run: Iterable[Sequence[Finding]]) -> tuple[Finding, ...]:

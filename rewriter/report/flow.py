@@ -16,7 +16,7 @@ from rewriter.dump.reading import RunDump
 
 class Place(NamedTuple):
     """`layer` is empty if it is not known. `given` are inputs with the step that wrote each, and
-    its name for it: memory that is taken over has a new one."""
+    its name there: memory may be taken over."""
 
     layer: str = ""
     given: tuple[tuple[str, int, str], ...] = ()
@@ -30,16 +30,12 @@ def places(run: RunDump, nodes: Sequence[FlowNode]) -> Iterator[Place]:
         read = [label[1] for label in facts.before or facts.reads]
         layer = next(_layers(run.names, read or list(node.given)), layer)
         given = (
-            (name, origin.step, _written_as(nodes[origin.step], origin.slot, name))
+            (name, step, next((x for x, at in nodes[step].slots.items() if at == slot), name))
             for name, origins in node.given.items()
             if not _is_kept(run.names, name)
-            for origin in origins
+            for step, slot in ((x.step, x.slot) for x in origins)
         )
         yield Place(layer if node.step.launch is not None else "", tuple(dict.fromkeys(given)))
-
-
-def _written_as(maker: FlowNode, slot: int, name: str) -> str:
-    return next((made for made, at in maker.slots.items() if at == slot), name)
 
 
 def _layers(names: Names, read: Sequence[str]) -> Iterator[str]:

@@ -98,9 +98,8 @@ def report(
     following = next((NextCommand(x, f"for {why}" if why else "") for x, why in told), None)
     if diagnosis is not None and diagnosis.next:
         following = NextCommand(diagnosis.next)
-    first = next((x for x in merged if x.severity == "finding"), None)
     if following is None:
-        following = _checking(dump, chosen) if first is None else _alone(dump, first)
+        following = _following(dump, chosen, next(iter(merged), None))
     return Report(
         title=_title(dump),
         path=str(dump.path),
@@ -115,16 +114,16 @@ def report(
     )
 
 
-def _alone(dump: Dump, found: Finding) -> NextCommand | None:
-    """The launch of a finding as a script, where its values were saved."""
-    launch = found.launch
-    if launch is None or not (launch.is_launch and is_saved(x.row for x in launch.read)):
-        return None
-    return NextCommand(alone(dump.path, found.run, launch.label), ALONE)
-
-
-def _checking(dump: Dump, runs: Sequence[ReportedRun]) -> NextCommand | None:
-    """How to check values that are finite, which a dump says nothing about."""
+def _following(
+    dump: Dump, runs: Sequence[ReportedRun], first: Finding | None
+) -> NextCommand | None:
+    """The launch of the first fault as a script, if its values were saved; without a fault, how to
+    check values that are finite, which a dump says nothing about."""
+    if first is not None and first.severity == "finding":
+        launch = first.launch
+        if launch is None or not (launch.is_launch and is_saved(x.row for x in launch.read)):
+            return None
+        return NextCommand(alone(dump.path, first.run, launch.label), ALONE)
     why = "to check finite values, which nothing here does"
     steps = [x for run in runs for x in run.launches if x.is_launch]
     if any(x.tensor is not None and x.tensor.file for step in steps for x in step.read):

@@ -26,6 +26,7 @@ from rewriter.diagnosis import verdict_text
 from rewriter.diagnosis.history import ordinal
 from rewriter.diagnosis.next_commands import alone
 from rewriter.diagnosis.verdict import Verdict, VerdictArgument
+from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.rows import known
 from rewriter.report import findings, page_data
 from rewriter.report.findings import sentence
@@ -71,6 +72,7 @@ _MANY = 3  # calls of a wrapper from which on they are drawn together
 _WRAPPERS = 4  # of which the calls are drawn
 _TRENDS = 200  # rows of the table of trends
 _SOURCE = 200  # lines shown of the source of the launch in question
+_GIVEN = "an input of the call"
 _OPENING = 3  # lines of the model that a page begins with
 
 # Unicode's explicit marks of direction, and the blocks of scripts from right to left.
@@ -116,6 +118,7 @@ def page(report: Report, *, command: str = "") -> str:
     shown = next((finding.run for finding in report.findings if finding.run), "")
     at = next((at for at, run in enumerate(report.runs) if run.name == shown), 0)
     tables = page_data.Tables()
+    parts = [_verdict(report, *verdict) for verdict in report.verdicts] or _culprit(report)
     text = _template().render(
         report=report,
         runs=[_run(run) for run in report.runs],
@@ -126,9 +129,8 @@ def page(report: Report, *, command: str = "") -> str:
         first=at,
         columns=columns,
         rows=_rows(report.runs[at], columns) if report.runs else [],
-        opening=_opening(report),
-        verdicts=[_verdict(report, *verdict) for verdict in report.verdicts],
-        culprit=None if report.verdicts else _culprit(report),
+        opening=parts[0]["opening"] if parts else [],
+        parts=parts,
         data=[_script(page_data.compact(run, tables)) for run in report.runs],
         shared=_script({**tables.json(), "calls": calls, **_of_runs(report)}),
         style=Markup(style),
@@ -216,17 +218,16 @@ def _overview(run: ReportedRun) -> CallOverview:
 
 def _run(run: ReportedRun) -> Json:
     first = next((found for found in run.findings if found.severity == "finding"), None)
-    results = [result for launch in run.launches if launch.is_launch for result in launch.results]
-    size = findings.magnitude(findings.measured(results))
+    call = _overview(run)
     return {
         "name": run.name,
         "artifact": run.artifact,
         "graph": run.names.of_model,
         "started": run.started,
         "count": run.count,
-        "magnitude": "-" if size is None else f"{size:.4g}",
-        "nan": findings.total(results, "nan"),
-        "inf": findings.total(results, "inf"),
+        "magnitude": "-" if call.magnitude is None else f"{call.magnitude:.4g}",
+        "nan": call.nan,
+        "inf": call.inf,
         "first": first,
     }
 
@@ -235,17 +236,11 @@ def _of_runs(report: Report) -> Json:
     """What the script knows of each run beside its launches, and the commands that come next."""
     runs = report.runs
     numbers = {run.name: number for number, run in enumerate(runs)}
-    dumps = report.path.split(", ")
+    dump = report.path.split(", ")[0]
     followed = [(x.launch, x.iteration, numbers.get(x.run), then) for x, then in report.verdicts]
     return {
-        # Of each call, or of both of a pair, what stands before and after the number of a launch.
-        "repro": [
-            [
-                alone(dump, call, "{}").rsplit("{}", 1)
-                for dump, call in zip(dumps, run.name.split(" and ") * 2, strict=False)
-            ]
-            for run in runs
-        ],
+        # What stands before and after the number of a launch; of a pair, of dump A.
+        "repro": [alone(dump, run.name.split()[0], "{}").rsplit("{}", 1) for run in runs],
         "next": [[*where, then] for *where, then in followed if then],
         "names": [run.name for run in runs],
         "wrappers": [run.artifact for run in runs],
@@ -262,49 +257,57 @@ def _marks(run: ReportedRun) -> dict[int, str]:
     return marks
 
 
-def _culprit(report: Report) -> Json | None:
+def _culprit(report: Report) -> list[Json]:
     """The launch that the first fault is about, with everything known of it."""
     for finding in report.findings:
-        if finding.severity == "finding" and finding.launch is not None:
-            launch = finding.launch
-            errors = launch.difference.tensors if launch.difference else ()
+        if finding.severity == "finding" and (launch := finding.launch) is not None:
             steps = next(run.launches for run in report.runs if run.name == finding.run)
-            return {
-                "title": _BEGINS.get(finding.kind, "Where it begins"),
-                "launch": launch,
-                "run": finding.run,
-                "values": [
-                    {**_value(value), "from": _from(value, launch, steps)}
-                    for value in page_data.distinct(launch.values)
-                ],
-                "errors": [(tensor, error_of(tensor)) for tensor in errors],
-                **_source(launch),
-            }
-    return None
+            errors = launch.difference.tensors if launch.difference else ()
+            values = page_data.distinct(launch.values)
+            part = _part(launch.place, launch, {})
+            part["title"] = _BEGINS.get(finding.kind, "Where it begins")
+            part["name"] = str(launch)
+            part["errors"] = [(tensor, error_of(tensor)) for tensor in errors]
+            part["arguments"] = [{**_value(x), **_from(x, launch, steps)} for x in values]
+            return [part]
+    return []
 
 
-def _from(value: ReportedValue, launch: ReportedLaunch, steps: Sequence[ReportedLaunch]) -> str:
-    """What wrote a value that a launch read, in the dump that the value is from; empty if that is
-    not known."""
-    if value.row.phase != "before" and value.row.role != "in":
-        return ""
-    name, how, in_b = value.row.arg, launch.difference, value.dump == "B"
-    if in_b and how is not None:
-        name = next((x.a.arg for x in how.reads if x.b.arg == name), name)
+def _part(of: Verdict | RecordedLaunch, launch: ReportedLaunch | None, facts: Json) -> Json:
+    """What a section says of a launch: it begins with the lines of the model, and these facts."""
+    facts = {
+        "Model": "; ".join(verdict_text.model_lines(of.lines)),
+        **facts,
+        "Kind": of.kind,
+        "Where": f"{of.scope}, line {of.line}" if of.scope else "",
+        "Source nodes": ", ".join(of.source_nodes),
+        "Original ATen": ", ".join(of.origins),
+    }
+    own = [line for line in of.lines if not line.is_of_library] or of.lines
+    return {
+        "facts": {name: value for name, value in facts.items() if value},
+        "opening": verdict_text.model_lines(own)[:_OPENING],
+        "run": of.run,
+        "launch": launch,
+        **_source(launch),
+    }
+
+
+def _from(value: ReportedValue, launch: ReportedLaunch, steps: Sequence[ReportedLaunch]) -> Json:
+    """The role of a value of a launch, and what wrote it, in the dump that it is from."""
+    if value.row.role == "out" or (value.row.role == "inout" and value.row.phase == "after"):
+        return {"role": "afterwards" if value.row.role == "inout" else "out", "from": ""}
+    how = launch.difference if value.dump == "B" else None
+    name = {x.b.arg: x.a.arg for x in (how.reads if how else ())}.get(value.row.arg, value.row.arg)
     found = []
-    for maker, made in ((steps[at], made) for given, at, made in launch.given if given == name):
-        both = maker.difference
-        place = both.b if in_b and both is not None else maker.place
-        if in_b and both is not None:
-            made = next((x.b.arg for x in both.results if x.a.arg == made), made)
-        if place is not None and maker.is_launch:
-            renamed = f" as {made}" if made != value.row.arg else ""
-            found.append(f"written by {place.with_line}{renamed}")
-        elif place is not None:
-            found.append("an input of the call")
-    if not found and any(x.row.arg == name for step in steps[:1] for x in step.values):
-        return "an input of the call" if not steps[0].is_launch else ""
-    return "; ".join(found)
+    for maker, made in ((steps[at], was) for given, at, was in launch.given if given == name):
+        both = maker.difference if how else None
+        place = (both and both.b) or maker.place
+        made = {x.a.arg: x.b.arg for x in both.results}.get(made, made) if both else made
+        renamed = f" as {made}" if made != value.row.arg else ""
+        found.append(f"written by {place.with_line}{renamed}" if maker.is_launch else _GIVEN)
+    inputs = (x.row.arg for step in steps[:1] if not step.is_launch for x in step.values)
+    return {"from": "; ".join(found) or (_GIVEN if name in inputs else "")}
 
 
 def _source(launch: ReportedLaunch | None) -> Json:
@@ -316,57 +319,31 @@ def _source(launch: ReportedLaunch | None) -> Json:
     return {"source": "\n".join(lines[:_SOURCE]), "cut": cut, "lines": len(lines), "dump": dump}
 
 
-def _opening(report: Report) -> list[str]:
-    """The lines of the model that the page begins with: those of its first verdict, or finding."""
-    lines = next((verdict.lines for verdict, _ in report.verdicts), ())
-    culprits = (x.launch.place for x in report.findings if x.severity == "finding" and x.launch)
-    if not report.verdicts:
-        lines = next((culprit.lines for culprit in culprits), ())
-    return verdict_text.model_lines([x for x in lines if not x.is_of_library] or lines)[:_OPENING]
-
-
 def _verdict(report: Report, verdict: Verdict, following: str) -> Json:
     """A verdict as the terminal says it, in parts."""
-    launch = next(
-        (
-            launch
-            for run in report.runs
-            if run.name == verdict.run
-            for launch in run.launches
-            if launch.place.launch == verdict.launch and launch.place.iteration == verdict.iteration
-        ),
-        None,
-    )
+    which = (verdict.launch, verdict.iteration)
+    launches = (x for run in report.runs if run.name == verdict.run for x in run.launches)
+    launch = next((x for x in launches if (x.place.launch, x.place.iteration) == which), None)
     facts = {
-        "Model": "; ".join(verdict_text.model_lines(verdict.lines)),
         "Call": f"{verdict.call}, {verdict.run}" if verdict.call else verdict.run,
         "Wrapper": verdict.artifact,
-        "Kind": verdict.kind,
-        "Where": f"{verdict.scope}, line {verdict.line}" if verdict.scope else "",
-        "Source nodes": ", ".join(verdict.source_nodes),
-        "Original ATen": ", ".join(verdict.origins),
         "Graph": verdict.names.part,
     }
-    # On one line each: what an element is of stands below it on the terminal.
-    followed = "\n".join(verdict_text.followed(verdict)).replace(", of\n      ", ", of ")
-    followed = followed.replace("\n      ", ", ")
+    followed = ", ".join(map(str.strip, verdict_text.followed(verdict))).replace(" of, ", " of ")
     return {
+        **_part(verdict, launch, facts),
         "title": _TITLES.get(verdict.state, "Where it ended"),
         "name": verdict.label,
         "headline": sentence(verdict.headline),
-        "facts": {name: value for name, value in facts.items() if value},
         "arguments": [row for argument in verdict.arguments for row in _argument(argument)],
-        "places": [
+        "notes": [
             *verdict_text.places(verdict),
-            *filter(None, followed.split("\n")),
+            *filter(None, [followed]),
             *verdict_text.passed_on(verdict),
+            *verdict.notes,
         ],
-        "notes": verdict.notes,
         "next": following,
         "tells": verdict.wants[1],
-        "run": verdict.run,
-        "launch": launch,
-        **_source(launch),
     }
 
 
@@ -374,18 +351,16 @@ def _argument(argument: VerdictArgument) -> Iterator[Json]:
     """The row of an argument before the launch; if it is updated in place, also after it."""
     role = "afterwards" if verdict_text.is_after(argument) else argument.role
     named = {"name": argument.name, "role": role}
-    nothing = {"dump": "", "phase": "", "expr": "", "type": "", "value": ""}
     yield {
-        **(nothing if argument.row is None else _value(ReportedValue(argument.row))),
+        **({} if argument.row is None else _value(ReportedValue(argument.row))),
         **named,
-        "known": argument.row is not None,
         "model": argument.model,
         "from": verdict_text.origin(argument),
         "before": verdict_text.history(argument.earlier, argument.row),
     }
     if argument.after:
         after = _value(ReportedValue(argument.after))
-        yield {**after, "role": "afterwards", "known": True, "model": "", "from": "", "before": ""}
+        yield {**after, "role": "afterwards", "from": ""}
 
 
 def _rows(run: ReportedRun, columns: tuple[Column, ...]) -> list[list[tuple[Column, str]]]:

@@ -34,7 +34,7 @@ def _fields(names: str, text: str = "", texts: str = "") -> dict[str, str]:
 
 FIELDS: dict[str, dict[str, str]] = {
     "launch": _fields("fact iteration readings given difference"),
-    "input": _fields("name from made", text="name made"),
+    "input": _fields("name step made", text="name made"),
     "fact": _fields(
         "index kernel kind scope line nodes origins source model computes layer",
         text="kernel kind scope nodes origins layer",
@@ -146,10 +146,7 @@ def compact(run: ReportedRun, tables: Tables) -> list[Any]:
                 fact=tables.facts[tuple(fact)],
                 iteration=place.iteration,
                 readings=[_reading(value, tables) for value in distinct(launch.values)],
-                given=[
-                    tables.row("input", name=name, **{"from": at}, made=made)
-                    for name, at, made in launch.given
-                ],
+                given=[tables.row("input", name=x, step=at, made=y) for x, at, y in launch.given],
                 **how,
             )
         )

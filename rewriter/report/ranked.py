@@ -13,17 +13,9 @@ from rewriter.comparison.dumps import describe_ranks
 from rewriter.comparison.dumps.ranks import Ranks
 from rewriter.comparison.dumps.replica import Divergence
 from rewriter.comparison.dumps.types import Comparison
-from rewriter.diagnosis.next_commands import after_comparison
 from rewriter.report import compared
 from rewriter.report.findings import sentence
-from rewriter.report.types import (
-    Finding,
-    NextCommand,
-    Report,
-    ReportedLaunch,
-    ReportedRun,
-    Severity,
-)
+from rewriter.report.types import Finding, Report, ReportedLaunch, ReportedRun, Severity
 
 
 def report(result: Ranks) -> Report:
@@ -39,15 +31,12 @@ def report(result: Ranks) -> Report:
             shown[id(launch)] = (its, made)
     findings = tuple(_findings(result, shown))
     of_runs = {run.name: tuple(x for x in findings if x.run == run.name) for run in base.runs}
-    parted, following = result.parted, None
-    if parted is not None and parted.first is not None and parted.comparison is not None:
-        following = after_comparison(parted.comparison, parted.first.launch)
     kept = tuple(x for x in base.findings if x.kind in ("limit", "unpaired"))
     return replace(
         base,
         findings=(*findings, *kept),
         runs=tuple(replace(run, findings=of_runs[run.name]) for run in base.runs),
-        next=following and NextCommand(*following),
+        next=base.next if result.first else None,
     )
 
 

@@ -810,18 +810,20 @@ def test_what_to_type_after_a_comparison() -> None:
     ]
     assert f"<code>{following.command}</code>" in page(compared_report(told))
     # Ranks are in one dump.
-    (launch,) = told.culprits
     ranks = replace(told, a=Path("x.dump/rank1"), b=Path("x.dump/rank0"), manifest_b=a)
-    commands, _ = after_comparison(ranks, launch) or ("", "")
+    commands, _ = after_comparison(ranks) or ("", "")
     assert commands.splitlines() == [
         f"{again} ranks-3.dump -- a",
         "rewriter compare ranks-3.dump --ranks",
     ]
+    (run,) = told.runs
+    launch = run.launches[3]
     saved = [
         replace(x, a=structs.replace(x.a, file="x.pt"), b=structs.replace(x.b, file="x.pt"))
         for x in launch.reads
     ]
-    assert after_comparison(told, replace(launch, reads=tuple(saved))) == (
+    launches = (*run.launches[:3], replace(launch, reads=tuple(saved)))
+    assert after_comparison(replace(told, runs=(replace(run, launches=launches),))) == (
         "rewriter repro dumps/new.dump --launch 3 -o repro-a\n"
         "rewriter repro dumps/expected.dump --launch 3 -o repro-b",
         "this launch alone, from each dump",

@@ -95,10 +95,7 @@ const charts = (() => {
     made.set(box, chart);
     box.setAttribute("aria-label", said(of));
     let at = null; // of the keys, which a mouse that rests on the chart does not move
-    chart.over.addEventListener("click", () => {
-      at = chart.cursor.idx;
-      if (at !== null) of.onChoose(at);
-    });
+    chart.over.addEventListener("click", () => (at = chart.cursor.idx) !== null && of.onChoose(at));
     box.onkeydown = (event) => {
       const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
       if (event.key === "Enter" && at !== null) of.onChoose(at);

@@ -115,7 +115,7 @@ const flow = (() => {
       const sources = new Map();
       for (const { launch } of state.leaves.slice(node.first, node.last + 1)) {
         for (const input of launch.given) {
-          const source = shownOf(input.from);
+          const source = shownOf(input.step);
           if (source !== node && source) sources.set(source, launch);
         }
       }

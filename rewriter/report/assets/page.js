@@ -7,7 +7,7 @@
   const NEIGHBOURS = 12; // that are listed of a launch
   const { shared, launchesOf, writtenBy, worstOf, largestOf } = data;
 
-  const state = { run: 0, launches: [], rows: [], shown: [], page: 0, key: "order", down: false, from: null };
+  const state = { run: 0, launches: [], rows: [], shown: [], page: 0, key: "order", down: false, back: () => {} };
 
   const body = document.querySelector(".launches tbody");
   const heads = [...document.querySelectorAll(".launches thead th")];
@@ -206,8 +206,8 @@
 
   // Who wrote what a launch reads, and who reads what it wrote.
   function* neighboursOf(launch) {
-    const writers = launch.given.map((input) => [state.launches[input.from], input]);
-    const readers = state.launches.flatMap((one) => one.given.filter((input) => input.from === launch.position).map((input) => [one, input]));
+    const writers = launch.given.map((input) => [state.launches[input.step], input]);
+    const readers = state.launches.flatMap((one) => one.given.filter((input) => input.step === launch.position).map((input) => [one, input]));
     for (const [title, found] of [["Reads", writers], ["Read by", readers]]) {
       if (!found.length) continue;
       const list = make("ul", undefined, "neighbours");
@@ -219,9 +219,8 @@
         const said = value ? `${number(value.min)} to ${number(value.max)}` + (value.nan ? `, ${value.nan.toLocaleString("en")} NaN` : "") : other.verdict.text;
         const sign = make("span", said, `state ${value && !value.nan ? "fine" : other.verdict.state}`);
         // Memory that is taken over has a new name.
-        const own = title === "Reads" ? name : made;
-        const then = title === "Reads" ? `written as ${made}` : `read as ${name}`;
-        item.append(isolated("code", own), name === made ? "" : isolated("span", ` (${then})`), title === "Reads" ? " from " : " by ", button, " ", sign);
+        const [own, there, by] = title === "Reads" ? [name, ` (written as ${made})`, " from "] : [made, ` (read as ${name})`, " by "];
+        item.append(isolated("code", own), isolated("span", name === made ? "" : there), by, button, " ", sign);
         list.append(item);
       }
       if (found.length > NEIGHBOURS) list.append(make("li", `and ${(found.length - NEIGHBOURS).toLocaleString("en")} more`));
@@ -229,16 +228,6 @@
       box.append(make("p", title, "lead"), list);
       yield box;
     }
-  }
-
-  // To a neighbour in the flow, and from there back.
-  function follow(other, launch) {
-    flow.choose(other.position);
-    const button = make("button", `Back to ${titleOf(launch)}`, "link");
-    button.addEventListener("click", () => follow(launch, other));
-    byId("chosen").prepend(button);
-    byId("chosen").focus({ preventScroll: true });
-    byId("chosen").scrollIntoView({ behavior: "instant", block: "nearest" });
   }
 
   // The launch that was chosen in the flow, beside it.
@@ -254,19 +243,17 @@
 
   // What to type next: what the verdict says, or else the launch as a script, if it was saved.
   function* nextOf(launch) {
-    const { index, iteration } = launch;
+    const { index, iteration, difference, readings } = launch;
     const told = shared.next.find((one) => one[0] === index && one[1] === iteration && one[2] === state.run);
-    const read = launch.readings.filter((value) => value.phase === "before" && value.type.endsWith("]"));
-    const isSaved = index !== null && read.length && read.every((value) => value.file);
-    if (!told && !isSaved) return;
-    const inB = launch.difference?.only === "B";
-    const text = told ? told[3] : shared.repro[state.run][Number(inB)].join(launch.label.slice(1));
+    const read = readings.filter((value) => value.phase === "before" && value.type.endsWith("]"));
+    if (!told && (index === null || difference?.only === "B" || !read.length || !read.every((value) => value.file))) return;
+    const text = told ? told[3] : shared.repro[state.run].join(launch.label.slice(1));
     const command = make("div", undefined, "command");
     const pre = make("pre");
     pre.tabIndex = 0;
     pre.append(make("code", text));
     command.append(pre);
-    yield make("p", told ? "Next:" : `Next, this launch alone${COMPARES ? `, from dump ${inB ? "B" : "A"}` : ""}:`, "lead");
+    yield make("p", told ? "Next:" : `Next, this launch alone${COMPARES ? ", from dump A" : ""}:`, "lead");
     yield copied(command);
   }
 
@@ -328,6 +315,7 @@
 
   // Small charts: launches over calls of their wrapper, or of one call kernels over their launches.
   function chartMultiples() {
+    later.disconnect();
     const wrapper = shared.wrappers[state.run];
     const runs = at(shared.wrappers, (one) => one === wrapper);
     const many = [];
@@ -358,13 +346,8 @@
   }
 
   const later = new IntersectionObserver((entries) => {
-    if (entries.some((entry) => entry.isIntersecting)) drawMultiples();
+    if (entries.some((entry) => entry.isIntersecting)) chartMultiples();
   }, { rootMargin: "200px" });
-
-  function drawMultiples() {
-    later.disconnect();
-    if (!byId("multiples").childElementCount) chartMultiples();
-  }
 
   function chartCalls() {
     shared.calls.forEach(({ title, labels, values, nan, inf, runs }, number) => {
@@ -386,9 +369,8 @@
     refresh();
   }
 
-  // To the row of a launch, and from there back to what led to it.
   function show(number, position) {
-    state.from = document.activeElement;
+    const from = document.activeElement;
     if (number !== state.run) chooseRun(number);
     Object.assign(state, { key: "order", down: false });
     byId("filter").value = "";
@@ -400,19 +382,28 @@
     render();
     const tr = body.children[at % ROWS];
     toggle(tr, true);
-    const button = make("button", "Back (Esc)", "link");
-    button.addEventListener("click", back);
-    tr.nextElementSibling.firstChild.prepend(button);
-    if (byId("chart")) drawMultiples(); // they would push the row out of sight
-    tr.querySelector("button").focus({ preventScroll: true });
-    tr.scrollIntoView({ behavior: "instant", block: "start" });
+    tr.nextElementSibling.firstChild.prepend(backTo(() => goTo(from.isConnected ? from : byId("chosen"), "center")));
+    if (byId("chart") && !byId("multiples").childElementCount) chartMultiples(); // later they would push the row away
+    goTo(tr.querySelector("button"), "start");
   }
 
-  function back() {
-    const to = state.from?.isConnected && state.from !== document.body ? state.from : byId("chosen");
-    state.from = null;
-    to.focus({ preventScroll: true });
-    to.scrollIntoView({ behavior: "instant", block: "center" });
+  function follow(other, launch) {
+    flow.choose(other.position);
+    byId("chosen").prepend(backTo(() => follow(launch, other)));
+    goTo(byId("chosen"), "nearest");
+  }
+
+  function goTo(element, block) {
+    element.focus({ preventScroll: true });
+    element.scrollIntoView({ behavior: "instant", block });
+  }
+
+  // From where a link led, a button and Escape lead back.
+  function backTo(way) {
+    const button = make("button", "Back (Esc)", "link");
+    button.addEventListener("click", way);
+    state.back = () => button.isConnected && way();
+    return button;
   }
 
   function sort(key) {
@@ -451,9 +442,7 @@
     if (tr && (button || String(getSelection()) === "")) toggle(tr);
   });
   body.addEventListener("keydown", move);
-  document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && state.from && event.target !== byId("filter")) back();
-  });
+  addEventListener("keydown", (event) => event.key === "Escape" && event.target !== byId("filter") && state.back());
   byId("filter").addEventListener("input", refresh);
   byId("only").addEventListener("change", refresh);
   byId("previous").addEventListener("click", () => turn(-1));
@@ -466,7 +455,6 @@
   }
   for (const button of document.querySelectorAll(".choose")) {
     button.addEventListener("click", () => {
-      state.from = button;
       chooseRun(Number(button.dataset.number));
       byId("launches").focus();
       byId("launches").scrollIntoView();

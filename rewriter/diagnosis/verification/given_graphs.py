@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rewriter.artifact.types import Wrapper
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
+from rewriter.core.text import some
+from rewriter.diagnosis.verification.replacing.body import sizes_of, type_of
 from rewriter.dump.reading import RunDump
 from rewriter.model_names.graph import parse
 from rewriter.model_names.known import GRAPHS
 
 _CODE = ("output_code.py", "output_code.cpp")
 _NEAR = 0.95  # of the lines of a wrapper
+_NAMED = 8  # inputs in a message
 _COMMANDS = "// Compile cmd"  # torch adds such lines to the source that it keeps of a package
 
 _Given = tuple[str, str]  # the text of a graph, and its code, empty if that is missing
@@ -47,12 +50,40 @@ class GivenGraphs:
         return near[0] if len(near) == 1 else ""
 
 
+def misfit(wrapper: Wrapper, text: str) -> str:
+    """Why a graph cannot be the one that a wrapper was compiled from; empty if its inputs are."""
+    graph, entries = parse(text), wrapper.located.entries
+    if graph is None or not entries:
+        return ""
+    own, given = entries[-1].inputs, tuple(graph.inputs)  # after those that fold constants
+    if own != given:
+        return f"its inputs are {some(given, _NAMED)}; the wrapper has {some(own, _NAMED)}"
+    for spec in entries[-1].input_specs:
+        kind, sizes = type_of(graph, spec.name), sizes_of(graph, spec.name)
+        if spec.kind != "tensor" or kind is None or sizes is None:
+            continue
+        found = f"its input {spec.name} is {graph.type_of(spec.name)}; in the wrapper it has "
+        if spec.dtype and f"torch.{spec.dtype}" != str(kind.dtype):
+            return f"{found}the type {spec.dtype}"
+        if spec.size is not None and not spec.open and not _may_be(spec.size, sizes):
+            return f"{found}the sizes ({', '.join(spec.size)})"
+    return ""
+
+
+def _may_be(sizes: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether sizes may be the same: one that is no number may be any."""
+    pairs = zip(sizes, others, strict=False)
+    known = all(x == y for x, y in pairs if x.isdecimal() and y.isdecimal())
+    return known and len(sizes) == len(others)
+
+
 def graph_text(run: RunDump, wrapper: Wrapper | None, given: GivenGraphs | None) -> str:
     """The text of the graph that a recorded wrapper was compiled from: the dump's own, or else the
     one that the user names; empty if neither is known."""
     if run.graph or given is None or wrapper is None:
         return run.graph
-    return given.of(wrapper.plain.data)
+    text = given.of(wrapper.plain.data)
+    return "" if misfit(wrapper, text) else text
 
 
 def _of_folders(folders: list[Path]) -> Iterator[_Given]:

@@ -21,6 +21,8 @@ def _executed(code, path):
 # Real wrappers need torch when they are executed: these are compiled alone.
 _COMPILED = _TASKS.replace("    exec(code, names)\n", "")
 _COMPILER = """
+from torch._inductor.runtime.compile_tasks import _reload_python_module
+
 def cache_dir():
     return "of torch"
 """

@@ -154,6 +154,21 @@ def test_cpp_with_probes_is_built_elsewhere(folder: Path) -> None:
     assert done.stdout.splitlines() == ["ours", "of torch"], done.stderr
 
 
+def test_cpp_is_built_elsewhere_in_a_process_that_had_imported_torch(folder: Path) -> None:
+    (folder / "sitecustomize.py").touch()
+    begun = f"""
+import os, runpy
+from torch._inductor import codecache
+os.environ["REWRITER_HOOK"] = "socket"
+runpy.run_path({sitecustomize.__file__!r}, run_name="sitecustomize")
+print(codecache._reload_python_module("key", "wrapper.py")["x"], codecache.cache_dir())
+"""
+    text = "from torch._inductor import codecache\nx = codecache.cache_dir()\n"
+    answer = {"text": text, "lines": [1, 2, 3], "build": "ours"}
+    done, _ = answered(folder, answer, begun, path=str(folder))
+    assert done.stdout.splitlines() == ["ours of torch"], done.stderr
+
+
 def test_tracebacks_have_the_lines_of_the_file(folder: Path) -> None:
     (folder / "wrapper.py").write_text("# AsyncCompile\n\nx = 1 / 0\n")
     text = "# AsyncCompile\np = 0\nq = 0\n\nx = 1 / 0\n"

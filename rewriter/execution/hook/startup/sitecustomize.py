@@ -117,6 +117,8 @@ class Hook:
             return build or plain()
 
         module.__dict__["cache_dir"] = cache_dir
+        # A process that was forked may have imported it before it was exchanged.
+        module.__dict__["_reload_python_module"] = sys.modules[_TASKS]._reload_python_module
 
     def build_in(self, folder: str) -> None:
         """Have this thread build C++ in a folder from now on; empty: where torch does."""

@@ -26,15 +26,13 @@ from text_changes import (
     PROBES,
     TEXTS,
     Change,
-    Lines,
+    Language,
     byte_order_mark,
     check_restored,
-    collide,
     crlf,
     insert,
     lone_cr,
     no_final_newline,
-    was_accepted,
 )
 
 pytestmark = pytest.mark.properties
@@ -90,21 +88,16 @@ COMMENTS = [
     b"/* _rw.before(0);  // rewriter:0123abcd */",
     b'// } { ( R"(',
 ]
-LINES = Lines(body_lines, COMMENTS, opened)
+NEW_NAMES = ["_rw", "_rw_", "tmp9", "inductor_rewriter", "x" * 300]
+CPP = Language(opened, instrumented, check, body_lines, COMMENTS, NEW_NAMES)
 
 
 def raw_string(data: bytes, draw: st.DataObject) -> bytes:
     """Lines that look like ours, in a string of the wrapper."""
     text = draw.draw(st.sampled_from([one for one in COMMENTS if b"rewriter:" in one]))
-    return LINES.inserted(
+    return CPP.inserted(
         data, draw, b'    auto quoted = R"(\n' + text + b"\nint x;\n" + text + b'\n)";\n'
     )
-
-
-def header_like(data: bytes, draw: st.DataObject) -> bytes:
-    match = re.search(rb"// Instrumented by inductor-rewriter.*", instrumented(data).source)
-    assert match
-    return LINES.inserted(data, draw, b"    " + match.group() + b"\n")
 
 
 def block_like(data: bytes, draw: st.DataObject) -> bytes:
@@ -116,7 +109,7 @@ def block_like(data: bytes, draw: st.DataObject) -> bytes:
         b"    // x  // rewriter:%s begin\n    int unused = 0;\n    // y  // rewriter:%s end\n"
         % (tag.tag.encode(), tag.tag.encode())
     )
-    return LINES.inserted(data, draw, block)
+    return CPP.inserted(data, draw, block)
 
 
 def mixed_ends(data: bytes, draw: st.DataObject) -> bytes:
@@ -146,13 +139,6 @@ def no_includes(data: bytes, draw: st.DataObject) -> bytes:
     return re.sub(rb"^#include[^\n]*\n", b"", data, flags=re.MULTILINE)
 
 
-def renamed(data: bytes, draw: st.DataObject) -> bytes:
-    names = sorted(set(re.findall(rb"\b(?:buf|arg)\d+(?:_1)?\b", data)))
-    old = draw.draw(st.sampled_from(names))
-    new = draw.draw(st.sampled_from(["_rw", "_rw_", "tmp9", "inductor_rewriter", "x" * 300]))
-    return re.sub(rb"\b" + old + rb"\b", new.encode(), data)
-
-
 def comment_at_the_top(data: bytes, draw: st.DataObject) -> bytes:
     text = embedded.extract(Source("wrapper", data))
     at = text.start if text.start else (3 if data.startswith(b"\xef\xbb\xbf") else 0)
@@ -163,16 +149,10 @@ def comment_at_the_top(data: bytes, draw: st.DataObject) -> bytes:
 
 
 CHANGES: list[Change] = [
-    LINES.comment, LINES.trailing_comment, raw_string, header_like, block_like, LINES.blank_lines,
-    LINES.trailing_space,
-    crlf, lone_cr, mixed_ends, tabs, byte_order_mark, no_final_newline, no_includes, renamed,
-    comment_at_the_top,
+    CPP.comment, CPP.trailing_comment, raw_string, CPP.header_like, block_like, CPP.blank_lines,
+    CPP.trailing_space, crlf, lone_cr, mixed_ends, tabs, byte_order_mark, no_final_newline,
+    no_includes, CPP.renamed, comment_at_the_top,
 ]  # fmt: skip
-
-
-def attempt(data: bytes, probes: str, **options: Any) -> bool:
-    """Instrument what may be refused; whether it was not."""
-    return was_accepted(lambda: check(data, instrumented(data, probes, **options)))
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
@@ -182,23 +162,17 @@ def test_each_change(change: Change, draw: st.DataObject) -> None:
     probes = draw.draw(st.sampled_from(PROBES))
     when = draw.draw(st.sampled_from([None, "before", "after", "both"]))
     style = draw.draw(st.sampled_from(["text", "upstream"]))
-    done = attempt(data, probes, when=when, format=style)
+    done = CPP.attempt(data, probes, when=when, format=style)
     # A file that was only laid out otherwise is no reason to refuse. To C++ a carriage return
     # alone ends no line: everything behind the first `//` is a comment.
-    assert done or change in (header_like, lone_cr)
+    assert done or change in (CPP.header_like, lone_cr)
 
 
 @examples(30)
 def test_several_changes(draw: st.DataObject) -> None:
     data = SMALL[draw.draw(st.sampled_from(sorted(SMALL)))]
-    for change in draw.draw(st.lists(st.sampled_from(CHANGES), min_size=2, max_size=4)):
-        try:
-            if not opened(data).launches:
-                break
-        except RewriterError:
-            break
-        data = change(data, draw)
-    attempt(data, draw.draw(st.sampled_from(PROBES)), when="both")
+    changes = draw.draw(st.lists(st.sampled_from(CHANGES), min_size=2, max_size=4))
+    CPP.several(data, changes, draw)
 
 
 @examples(25)
@@ -226,29 +200,19 @@ def marked(source: bytes, what: bytes) -> list[bytes]:
     return [line for line in markers.lines(source) if line.rstrip().endswith(what)]
 
 
+@pytest.mark.parametrize("lost", [b" begin", b" end"])
 @pytest.mark.parametrize("name", SMALL)
-def test_a_block_that_lost_its_end_costs_no_text(name: str) -> None:
-    """Nobody knows how far it went: what is left of it stays, and so does everything below."""
+def test_a_block_that_lost_a_mark_costs_no_text(name: str, lost: bytes) -> None:
+    """Nobody knows how far it went: what is left of it stays, and so does everything else."""
     data = SMALL[name]
     source = instrumented(data, "names").source
-    (end,) = marked(source, b" end")
-    stripped = rewriter.strip(opened(source.replace(end, b"")))
+    (line,) = marked(source, lost)
+    stripped = rewriter.strip(opened(source.replace(line, b"")))
     assert not stripped.exact
     # What was there is there still, in its order; the runtime is what is left over.
     lines = iter(markers.lines(stripped.source))
     assert all(line in lines for line in markers.lines(data))
-    assert b"rewriter:" not in stripped.source
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_a_block_that_lost_its_begin_costs_no_text(name: str) -> None:
-    data = SMALL[name]
-    source = instrumented(data, "names").source
-    (begin,) = marked(source, b" begin")
-    stripped = rewriter.strip(opened(source.replace(begin, b"")))
-    assert not stripped.exact
-    lines = iter(markers.lines(stripped.source))
-    assert all(line in lines for line in markers.lines(data))
+    assert lost == b" begin" or b"rewriter:" not in stripped.source
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -294,24 +258,15 @@ def test_any_line_that_is_deleted(draw: st.DataObject) -> None:
 
 
 def test_a_mark_that_is_in_the_file_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = SMALL["cpu-torch2.13/while_loop aoti"]
-    first = collide(data, monkeypatch)
-    for kind in ("", " begin", " end", " +newline"):
-        changed = data + f"// rewriter:{first}{kind}\n".encode()
-        assert markers.draw_tag(changed) != first
-        assert attempt(changed, "print")
+    lines = ["// rewriter:{}" + kind for kind in ("", " begin", " end", " +newline")]
+    CPP.check_mark(SMALL["cpu-torch2.13/while_loop aoti"], lines, monkeypatch)
 
 
 def test_a_quoted_header_is_refused_or_restored() -> None:
     data = SMALL["cpu-torch2.13/while_loop aoti"]
-    quoted = instrumented(SMALL["cpu-torch2.13/float8 aoti-arrayref"]).source
-    match = re.search(rb"^// Instrumented by.*$", quoted, re.MULTILINE)
-    assert match is not None
-    # At the start of a line nobody can tell it from ours: refused, and nothing is made of it.
-    assert not attempt(match.group() + b"\n" + data, "print")
-    assert not rewriter.strip(opened(match.group() + b"\n" + data)).exact
+    quoted = CPP.check_quoted_header(SMALL["cpu-torch2.13/float8 aoti-arrayref"], data)
     # Anywhere else it is text.
-    assert attempt(b"  " + match.group() + b"\n" + data, "print")
+    assert CPP.attempt(b"  " + quoted + b"\n" + data, "print")
 
 
 # --- Through files and the command line ---------------------------------------------------------

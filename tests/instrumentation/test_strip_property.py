@@ -30,14 +30,12 @@ from text_changes import (
     PROBES,
     TEXTS,
     Change,
-    Lines,
+    Language,
     byte_order_mark,
     check_restored,
-    collide,
     crlf,
     lone_cr,
     no_final_newline,
-    was_accepted,
 )
 
 pytestmark = pytest.mark.properties
@@ -139,7 +137,6 @@ def test_stripping_a_plain_file_changes_nothing(fixture: Fixture) -> None:
 # --- Text that is laid out otherwise ------------------------------------------------------------
 
 SMALL = tuple(fixture for fixture in FIXTURES if len(fixture.data) < 20_000)
-HEADER = re.compile(rb"# Instrumented by inductor-rewriter.*")
 
 
 def _statement_lines(data: bytes) -> list[int]:
@@ -166,22 +163,9 @@ def rewriter_source(data: bytes) -> Any:
     return Source("output_code.py", data)
 
 
-def _header_of(data: bytes) -> bytes:
-    """A true header line of ours, as a file might quote it; and one of another file."""
-    match = HEADER.search(instrumented(data).source)
-    assert match
-    return match.group()
-
-
 COMMENTS = [b"#" + text for text in TEXTS] + [b"# fmt: off ; del buf0  # reuse"]
-LINES = Lines(_statement_lines, COMMENTS, opened)
-
-
-def header_like(data: bytes, draw: st.DataObject) -> bytes:
-    line = _header_of(data)
-    if draw.draw(st.booleans()):
-        line = line.replace(b"# Instrumented", b"#  Instrumented")
-    return LINES.inserted(data, draw, b"    " + line + b"\n")
+NEW_NAMES = ["_rw", "größe", "tmp9", "_rw_attach", "x" * 300]
+PYTHON = Language(opened, instrumented, check, _statement_lines, COMMENTS, NEW_NAMES)
 
 
 def mixed_ends(data: bytes, draw: st.DataObject) -> bytes:
@@ -212,15 +196,6 @@ def launch_is_last(data: bytes, draw: st.DataObject) -> bytes:
     launch = draw.draw(st.sampled_from(opened(data).launches))
     line = data[source.line_start(launch.line) : source.line_end(launch.line)].strip()
     return data.rstrip() + b"\n\ndef late(args):\n    extern_kernels.relu_(buf0)\n    " + line
-
-
-def renamed(data: bytes, draw: st.DataObject) -> bytes:
-    names = sorted(set(re.findall(rb"\b(?:buf|arg|primals_)\d+(?:_1)?\b", data)))
-    if not names:
-        return data
-    old = draw.draw(st.sampled_from(names))
-    new = draw.draw(st.sampled_from(["_rw", "größe", "tmp9", "_rw_attach", "x" * 300])).encode()
-    return re.sub(rb"\b" + old + rb"\b", new, data)
 
 
 def joined_statements(data: bytes, draw: st.DataObject) -> bytes:
@@ -282,15 +257,10 @@ def _swapped(data: bytes, draw: st.DataObject, *, top_level: bool) -> bytes:
 
 
 CHANGES: list[Change] = [
-    LINES.comment, LINES.trailing_comment, header_like, LINES.blank_lines, LINES.trailing_space,
-    crlf, lone_cr, mixed_ends, tabs, byte_order_mark, no_final_newline, launch_is_last, renamed,
-    joined_statements, swapped_statements, swapped_functions,
+    PYTHON.comment, PYTHON.trailing_comment, PYTHON.header_like, PYTHON.blank_lines,
+    PYTHON.trailing_space, crlf, lone_cr, mixed_ends, tabs, byte_order_mark, no_final_newline,
+    launch_is_last, PYTHON.renamed, joined_statements, swapped_statements, swapped_functions,
 ]  # fmt: skip
-
-
-def attempt(data: bytes, probes: str, **options: Any) -> bool:
-    """Instrument what may be refused; whether it was not."""
-    return was_accepted(lambda: check(data, instrumented(data, probes, **options)))
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
@@ -300,23 +270,16 @@ def test_each_change(change: Change, draw: st.DataObject) -> None:
     data = change(fixture.data, draw)
     probes = draw.draw(st.sampled_from(PROBES))
     when = draw.draw(st.sampled_from([None, "before", "after", "both"]))
-    done = attempt(data, probes, when=when, standalone=draw.draw(st.booleans()))
+    done = PYTHON.attempt(data, probes, when=when, standalone=draw.draw(st.booleans()))
     # A file that was only laid out otherwise is no reason to refuse.
-    assert done or change in (header_like,)
+    assert done or change == PYTHON.header_like
 
 
 @examples(40)
 def test_several_changes(draw: st.DataObject) -> None:
     data = draw.draw(st.sampled_from(SMALL)).data
-    for change in draw.draw(st.lists(st.sampled_from(CHANGES), min_size=2, max_size=5)):
-        try:
-            ast.parse(data.decode("utf-8-sig"))
-            if not opened(data).launches:
-                break
-        except (SyntaxError, RewriterError):
-            break
-        data = change(data, draw)
-    attempt(data, draw.draw(st.sampled_from(PROBES)), when="both")
+    changes = draw.draw(st.lists(st.sampled_from(CHANGES), min_size=2, max_size=5))
+    PYTHON.several(data, changes, draw)
 
 
 # --- Through files and the command line ---------------------------------------------------------
@@ -377,22 +340,15 @@ def test_in_place_and_back(layout: str, tmp_path: Path) -> None:
 
 def test_a_quoted_header_is_refused_or_restored() -> None:
     data = get("cpu-torch2.13/mlp").data
-    quoted = _header_of(get("cpu-torch2.13/conv").data)
-    # At the start of a line nobody can tell it from ours: refused, and nothing is made of it.
-    assert not attempt(quoted + b"\n" + data, "print")
+    quoted = PYTHON.check_quoted_header(get("cpu-torch2.13/conv").data, data)
     with pytest.raises(RewriterError) as caught:
         rewriter.instrument(opened(quoted + b"\n" + data), replace=True)
     assert caught.value.code == BAD_INPUT
-    assert not rewriter.strip(opened(quoted + b"\n" + data)).exact
     # Anywhere else it is text.
-    assert attempt(b"if True:\n    " + quoted + b"\n    pass\n" + data, "print")
-    assert attempt(b'x = """\n  ' + quoted + b'\n"""\n' + data, "print")
+    assert PYTHON.attempt(b"if True:\n    " + quoted + b"\n    pass\n" + data, "print")
+    assert PYTHON.attempt(b'x = """\n  ' + quoted + b'\n"""\n' + data, "print")
 
 
 def test_a_mark_that_is_in_the_file_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = get("cpu-torch2.13/mlp").data
-    first = collide(data, monkeypatch)
-    for text in (f"# rewriter:{first}", f"x = 1  # rewriter:{first} +newline"):
-        marked = data + text.encode() + b"\n"
-        assert markers.draw_tag(marked) != first
-        assert attempt(marked, "print")
+    lines = ("# rewriter:{}", "x = 1  # rewriter:{} +newline")
+    PYTHON.check_mark(get("cpu-torch2.13/mlp").data, lines, monkeypatch)

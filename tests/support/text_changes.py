@@ -47,6 +47,8 @@ FILES: dict[str, Callable[[bytes], bytes]] = {
     "blank lines at the end": lambda data: data + b"\n\n  \n",
 }
 
+_HEADER = re.compile(rb"(?:#|//) Instrumented by inductor-rewriter.*")
+
 
 def insert(data: bytes, offset: int, text: bytes) -> bytes:
     return data[:offset] + text + data[offset:]
@@ -75,13 +77,75 @@ def no_final_newline(data: bytes, draw: st.DataObject) -> bytes:
 
 
 @dataclass(frozen=True)
-class Lines:
-    """Changes of lines. `starts` are offsets where a line may be inserted in a text; `comments` are
-    lines of a comment; `opened` locates a text."""
+class Language:
+    """A language of wrappers, and changes of their text. `starts` are offsets where a line may be
+    inserted in a text, `comments` lines of a comment, `opened` locates a text, `names` are the
+    `new` names that one may get. `check` is all that is promised of an instrumented text."""
 
+    opened: Callable[[bytes], Artifact]
+    instrumented: Callable[..., Instrumented]
+    check: Callable[[bytes, Instrumented], None]
     starts: Callable[[bytes], Sequence[int]]
     comments: Sequence[bytes]
-    opened: Callable[[bytes], Artifact]
+    new: Sequence[str]
+
+    def attempt(self, data: bytes, probes: str, **options: Any) -> bool:
+        """Instrument what may be refused, as wrong input only; whether it was not."""
+        try:
+            self.check(data, self.instrumented(data, probes, **options))
+        except RewriterError as error:
+            if error.code != BAD_INPUT:
+                raise
+            return False
+        return True
+
+    def several(self, data: bytes, changes: Sequence[Change], draw: st.DataObject) -> None:
+        """Change a text as long as it has launches, and instrument it."""
+        for change in changes:
+            try:
+                if not self.opened(data).launches:
+                    break
+            except RewriterError:
+                break
+            data = change(data, draw)
+        self.attempt(data, draw.draw(st.sampled_from(PROBES)), when="both")
+
+    def header_of(self, data: bytes) -> bytes:
+        """A true header line of ours, as a file might quote it; or one of another file."""
+        match = _HEADER.search(self.instrumented(data).source)
+        assert match
+        return match.group()
+
+    def check_quoted_header(self, other: bytes, data: bytes) -> bytes:
+        """At the start of a line nobody can tell a header from ours: it is refused, and nothing is
+        made of it. Returns the header of the other text."""
+        quoted = self.header_of(other)
+        assert not self.attempt(quoted + b"\n" + data, "print")
+        assert not rewriter.strip(self.opened(quoted + b"\n" + data)).exact
+        return quoted
+
+    def check_mark(
+        self, data: bytes, lines: Sequence[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A mark that is in the file, in one of these lines, is not drawn."""
+        first = collide(data, monkeypatch)
+        for line in lines:
+            marked = data + line.format(first).encode() + b"\n"
+            assert markers.draw_tag(marked) != first
+            assert self.attempt(marked, "print")
+
+    def header_like(self, data: bytes, draw: st.DataObject) -> bytes:
+        line = self.header_of(data)
+        if draw.draw(st.booleans()):
+            line = line.replace(b" Instrumented", b"  Instrumented")
+        return self.inserted(data, draw, b"    " + line + b"\n")
+
+    def renamed(self, data: bytes, draw: st.DataObject) -> bytes:
+        names = sorted(set(re.findall(rb"\b(?:buf|arg|primals_)\d+(?:_1)?\b", data)))
+        if not names:
+            return data
+        old, new = (draw.draw(st.sampled_from(some)) for some in (names, self.new))
+        return re.sub(rb"\b" + old + rb"\b", new.encode(), data)
 
     def inserted(self, data: bytes, draw: st.DataObject, text: bytes) -> bytes:
         return insert(data, draw.draw(st.sampled_from(self.starts(data))), text)
@@ -121,17 +185,6 @@ def check_restored(opened: Callable[[bytes], Artifact], data: bytes, result: Ins
         rewriter.instrument(again, result.selection)
     assert caught.value.slug == "already-instrumented"
     assert caught.value.code == BAD_INPUT
-
-
-def was_accepted(check: Callable[[], None]) -> bool:
-    """Whether `check`, which instruments a file, does so, or refuses it, as wrong input only."""
-    try:
-        check()
-    except RewriterError as error:
-        if error.code != BAD_INPUT:
-            raise
-        return False
-    return True
 
 
 def collide(data: bytes, monkeypatch: pytest.MonkeyPatch) -> str:

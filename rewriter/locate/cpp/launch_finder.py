@@ -174,14 +174,8 @@ class CppLaunchFinder:
             elif statement.type in _LOOPS:
                 yield from self._loop(statement, flow)
             elif launches:
-                for call in launches:
-                    yield from self._launch(
-                        call,
-                        statement,
-                        (),
-                        flow,
-                        obstacle="several launches share its statement",
-                    )
+                why = "several launches share its statement"
+                yield from self._bare(launches, statement, flow, why)
             else:
                 self._simple(statement, flow)
         if not top:
@@ -244,11 +238,8 @@ class CppLaunchFinder:
     def _head(self, node: tree_sitter.Node, flow: Flow) -> Iterator[tuple[CppLaunch, Flow]]:
         calls = self._calls_in(node)
         self.other_uses.calls(node, calls, flow)
-        for call in calls:
-            if call.shape:
-                yield from self._launch(
-                    call, node, (), flow, obstacle="it stands in the head of a block"
-                )
+        launches = [call for call in calls if call.shape]
+        yield from self._bare(launches, node, flow, "it stands in the head of a block")
 
     def _nested(self, node: tree_sitter.Node, flow: Flow) -> Iterator[tuple[CppLaunch, Flow]]:
         """Walk through a statement or block that runs under a condition."""
@@ -262,12 +253,17 @@ class CppLaunchFinder:
             yield from self._branch(node, flow)
         else:
             launches = [call for call in self._calls_in(node) if call.shape]
-            for call in launches:
-                yield from self._launch(
-                    call, node, (), flow, obstacle="it is a branch without braces"
-                )
+            why = "it is a branch without braces"
+            yield from self._bare(launches, node, flow, why)
             if not launches:
-                self._simple(node, flow, obstacle="it is a branch without braces")
+                self._simple(node, flow, obstacle=why)
+
+    def _bare(
+        self, calls: Sequence[ClassifiedCall], node: tree_sitter.Node, flow: Flow, obstacle: str
+    ) -> Iterator[tuple[CppLaunch, Flow]]:
+        """Launches that have no statement of their own."""
+        for call in calls:
+            yield from self._launch(call, node, (), flow, obstacle=obstacle)
 
     def _simple(self, statement: tree_sitter.Node, flow: Flow, *, obstacle: str = "") -> None:
         calls = self._calls_in(statement)

@@ -21,6 +21,7 @@ from rewriter.artifact.trace.types import folder_of
 from rewriter.artifact.types import Wrapper
 from rewriter.artifact.wrapper_file import WrapperFile
 from rewriter.core.errors import RewriterError
+from rewriter.core.labels import numbered
 from rewriter.core.types import Language
 from rewriter.locate.languages import recognise, suffixes
 
@@ -126,8 +127,7 @@ def _opened(path: Path, pieces: Iterable[Piece]) -> Iterator[Opened]:
         # Of a log, by compile id and graph, as in those of TORCH_TRACE.
         stem = piece.folder
         stem += f"/{graph_of(piece.text)}" * (not stem.startswith(_AT))
-        taken[stem] += 1
-        name = (f"{stem}_{taken[stem]}" if taken[stem] > 1 else stem) + suffix
+        name = numbered(stem, taken) + suffix
         if language is not None:
             whole = Wrapper(name, piece.text, language, path / name, inside=path)
             if language != "python" or _is_complete(whole):

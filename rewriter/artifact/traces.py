@@ -14,6 +14,7 @@ from rewriter.artifact.trace.types import TracedSource
 from rewriter.artifact.types import Wrapper
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
+from rewriter.core.labels import numbered
 from rewriter.locate.languages import recognise
 
 SUFFIXES = (*page.SUFFIXES, log.SUFFIX)
@@ -52,8 +53,7 @@ def wrappers(path: Path, sources: Sequence[TracedSource]) -> Iterator[Opened]:
         if language is None and not source.damage:
             continue  # a kernel that was compiled separately
         stem = f"{prefixes[source.file]}{source.folder}/{graph_of(source.text)}"
-        taken[stem] += 1
-        name = (f"{stem}_{taken[stem]}" if taken[stem] > 1 else stem) + source.suffix
+        name = numbered(stem, taken) + source.suffix
         if source.damage or language is None:
             yield (
                 name,

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from rewriter.artifact.containers.types import Contents, Section
 from rewriter.artifact.types import Form
 from rewriter.core import limits, pickle_reader
-from rewriter.core.pickle_reader import Blob, Dictionary, Pickle, Text
+from rewriter.core.pickle_reader import Blob, Dictionary, Pickle, Text, Value
 
 FORM = Form("aot-compile", "a function saved by aot_compile", "function")
 VLLM_FORM = Form("vllm-model", "a model compiled by vLLM")
@@ -34,7 +34,7 @@ def read(data: bytes) -> Contents | None:
     if start == 0 and (not pickle_reader.begins(data) or _COMPILED not in data):
         return None
     root = pickle_reader.read(data, start)
-    if not start and not _has_key(root, _COMPILED):
+    if not start and _COMPILED not in _items(root):
         return None
     pieces = _pieces(root)
     if pieces:
@@ -42,12 +42,9 @@ def read(data: bytes) -> Contents | None:
     return Contents(FORM, data, root, (Section(root),))
 
 
-def _has_key(pickle: Pickle, key: bytes) -> bool:
-    return any(
-        pickle.raw(name) == key
-        for dictionary in pickle.dictionaries
-        for name, _ in dictionary.items
-    )
+def _items(pickle: Pickle) -> dict[bytes, Value]:
+    """The items of all dictionaries of a pickle."""
+    return {pickle.raw(name): value for one in pickle.dictionaries for name, value in one.items}
 
 
 def _pieces(root: Pickle) -> list[Section]:
@@ -55,11 +52,7 @@ def _pieces(root: Pickle) -> list[Section]:
     sections: list[Section] = []
     layers = layers_by_piece(root)
     for pickle in root.walk():
-        items = {
-            pickle.raw(name): value
-            for dictionary in pickle.dictionaries
-            for name, value in dictionary.items
-        }
+        items = _items(pickle)
         table, store = items.get(_PIECES), items.get(_STORE)
         if isinstance(table, Dictionary) and isinstance(store, Dictionary):
             sections += _stored(pickle, table, store, layers)

@@ -25,7 +25,7 @@ from rewriter.artifact.recognise import read, read_head
 from rewriter.artifact.types import Artifact, NewFile, Place, Stored, Wrapper
 from rewriter.core import limits, pickle_reader
 from rewriter.core.errors import FAILED, RewriterError
-from rewriter.core.labels import labels
+from rewriter.core.labels import labels, numbered
 from rewriter.core.markers import find_header
 from rewriter.core.pickle_reader import Pickle, Text
 from rewriter.core.source import check_text
@@ -257,8 +257,7 @@ def _named(path: Path, stored: list[tuple[_Found, Stored]]) -> Iterator[Wrapper]
     taken: Counter[str] = Counter()
     for found, where in stored:
         stem = found.graph if is_alone and not where.submodules else f"{found.folder}/{found.graph}"
-        taken[stem] += 1
-        name = (f"{stem}_{taken[stem]}" if taken[stem] > 1 else stem) + _SUFFIX
+        name = numbered(stem, taken) + _SUFFIX
         check_text(f"{path}: {name}", found.source)
         # Programs that run it print and record the last part of its path.
         place = path / name.replace("/", "-")

@@ -15,6 +15,7 @@ from rewriter.artifact.saved import index
 from rewriter.artifact.saved.index import INDEX, MODEL, STANDALONE, VLLM
 from rewriter.artifact.types import Form, NewFile, Wrapper
 from rewriter.core.errors import RewriterError
+from rewriter.core.labels import numbered
 from rewriter.core.pickle_reader import Pickle
 from rewriter.core.text import natural_order
 from rewriter.core.transaction import is_scratch
@@ -136,10 +137,7 @@ def _named(path: Path, opened: Opened, titles: dict[Path, str], taken: Counter[s
     # In a container each piece of a model has its own folder.
     inner = PurePosixPath(opened.name).parent if opened.stored.places else PurePosixPath()
     stem = (PurePosixPath(titles[place]) / inner / opened.graph).as_posix()
-    taken[stem] += 1
-    number = f"_{taken[stem]}" if taken[stem] > 1 else ""
-    name = f"{stem}{number}{opened.path.suffix}"
-    return replace(opened, name=name)
+    return replace(opened, name=numbered(stem, taken) + opened.path.suffix)
 
 
 def _upwards(path: Path, wrapper: Wrapper) -> Iterator[Path]:

@@ -24,6 +24,7 @@ from typing import IO, TYPE_CHECKING
 from rewriter.artifact.package.pack import BLOCK, ORIGINAL, SOURCES
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
+from rewriter.core.types import Json
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer as WriteableBuffer
@@ -200,11 +201,13 @@ class Folder(Container):
 class Overlay(Container):
     """Sources beside the package that they were taken from: what `--no-rebuild` writes.
 
-    `files` gives the files of the directory for the members that they are to replace.
+    `files` gives the files of the directory for the members that they are to replace, as `sources`
+    says, the content of its own file.
     """
 
     original: Zip
     files: Mapping[str, str]
+    sources: Json
 
     def __post_init__(self) -> None:
         if not isinstance(self.files, Mapping):

@@ -252,12 +252,11 @@ def _wrapper(container: Container, model: Model) -> Wrapper:
 def _container(path: Path) -> Container:
     if not path.is_dir():
         return open_zip(path)
-    if not (path / pack.SOURCES).is_file():
+    if not (file := path / pack.SOURCES).is_file():
         return open_folder(path)
-    file = path / pack.SOURCES
-    files = _read_manifest(file, limits.read(file, limits.JSON_BYTES)).get("replaced", ())
+    sources = _read_manifest(file, limits.read(file, limits.JSON_BYTES))
     original = open_zip(path / pack.ORIGINAL)
-    return Overlay(path, original.names, original, files)
+    return Overlay(path, original.names, original, sources.get("replaced", ()), sources)
 
 
 def _model(container: Container, name: str, members: tuple[str, ...], pickled: bool) -> Model:
@@ -330,11 +329,9 @@ def _weights(
 
 def _manifest(container: Container, root: str) -> Json | None:
     if isinstance(container, Overlay):
-        file = container.path / pack.SOURCES
-        sources = _read_manifest(file, limits.read(file, limits.JSON_BYTES))
-        fields, original = sources.get("manifest"), sources.get("original")
+        fields, original = (container.sources.get(key) for key in ("manifest", "original"))
         if not isinstance(fields, dict) or not isinstance(original, dict):
-            raise _unknown(file)
+            raise _unknown(container.path / pack.SOURCES)
         return {**fields, "original": original}
     name = root + pack.MANIFEST
     if name not in container.names:

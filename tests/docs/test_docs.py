@@ -6,11 +6,11 @@ import ast
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Iterator
 
 import pytest
 
+import programs
 import schemas
 from command_lines import contexts, parsed
 from pages import CONTRIBUTING, ERRORS, EVERY, PAGES, README, ROOT, Page, page
@@ -80,8 +80,8 @@ def mentioned_commands(page: Page) -> Iterator[list[str]]:
 def tracked_files() -> list[str]:
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         return []
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
-    return [name for name in listed.stdout.decode().split("\0") if (ROOT / name).is_file()]
+    listed = programs.run("git", "ls-files", "-z", cwd=ROOT)
+    return [name for name in listed.stdout.split("\0") if (ROOT / name).is_file()]
 
 
 @pytest.mark.parametrize(("command", "option"), sorted(set(options())))
@@ -187,10 +187,8 @@ def test_ci_runs_the_two_commands_of_the_readme_as_they_stand() -> None:
     shown = re.findall(r"^\$ (\S+)  # ", README.text, re.M)
     script = (ROOT / ".ci/run").read_text(encoding="utf-8")
     read = next(line for line in script.splitlines() if line.startswith("mapfile"))
-    done = subprocess.run(
-        ["bash", "-c", f'{read}; printf "%s\\n" "${{commands[@]}}"'],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    printing = f'{read}; printf "%s\\n" "${{commands[@]}}"'
+    done = programs.run("bash", "-c", printing, cwd=ROOT)
     assert done.stdout.split() == shown == [".ci/demo", ".ci/test"]
     for number, command in enumerate(shown):
         assert f'bash -c "${{commands[{number}]}}"' in script

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+import programs
 
 ROOT = Path(__file__).parents[2]
 PYTHON = sys.executable  # a new one, also where tests have put another in its place
@@ -18,14 +19,7 @@ PARSERS = ("libcst", "tree_sitter")
 def imported(code: str, *arguments: object) -> set[str]:
     """The top-level modules that a new interpreter has after `code`, with `sys.argv` set."""
     tail = "import json, sys; print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
-    done = subprocess.run(
-        [PYTHON, "-c", f"{code}\n{tail}", *map(str, arguments)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = programs.run(PYTHON, "-c", f"{code}\n{tail}", *arguments, cwd=ROOT)
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 

@@ -1,4 +1,4 @@
-"""Programs of libraries that are right, and a package that a program in C++ serves.
+"""Programs of libraries that are right, and a package.
 
     pytest -m engine tests/real/test_libraries.py --programs-python PATH
 
@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from benchmarks.service.__main__ import service_in_cpp
+import programs
 from caches import ROOT
 
 pytestmark = pytest.mark.engine
@@ -34,14 +32,12 @@ PROGRAMS = {
 COMMANDS = ["run", "diagnose", "sanitize"]
 
 
-def rewriter(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rewriter", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+def rewriter(*words: object, code: int = 0) -> programs.Done:
+    return programs.rewriter(*words, code=code, cwd=ROOT)
 
 
 def nothing_is_accused(command: str, *words: object) -> dict[str, Any]:
     done = rewriter(command, "--json", *words)
-    assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     accused = "verdicts" if command == "run" else "findings"
     assert found[accused] == []
@@ -50,7 +46,7 @@ def nothing_is_accused(command: str, *words: object) -> dict[str, Any]:
 
 @functools.cache
 def has(python: str, library: str) -> bool:
-    return subprocess.run([python, "-c", f"import {library}"], capture_output=True).returncode == 0
+    return programs.run(python, "-c", f"import {library}", code=None).returncode == 0
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -92,8 +88,7 @@ def test_pieces_that_sglang_compiles(command: str, sglang: list[object]) -> None
 
 
 def test_a_weight_with_nan_in_a_piece_has_no_other_weights_name(sglang: list[object]) -> None:
-    done = rewriter("run", "--json", *sglang, "layers.1.first.weight")
-    assert done.returncode == 1
+    done = rewriter("run", "--json", *sglang, "layers.1.first.weight", code=1)
     (verdict,) = json.loads(done.stdout.splitlines()[-1])["verdicts"]
     (weight,) = [one for one in verdict["arguments"] if one.get("nan")]
     assert not weight.get("model")
@@ -112,15 +107,10 @@ torch.save([x], sys.argv[2])
 """
 
 
-def test_a_package_that_a_program_in_cpp_serves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package, probed, restored = (tmp_path / x for x in ("a.pt2", "probed.pt2", "restored.pt2"))
-    inputs, debug = tmp_path / "x.pt", tmp_path / "debug"
-    with monkeypatch.context() as patch:
-        patch.setenv("TORCH_COMPILE_DEBUG", "1")
-        patch.setenv("TORCH_COMPILE_DEBUG_DIR", str(debug))
-        subprocess.run([sys.executable, "-c", EXPORT, package, inputs], check=True)
+def test_a_package_of_a_transformer(tmp_path: Path) -> None:
+    package, inputs, debug = tmp_path / "a.pt2", tmp_path / "x.pt", tmp_path / "debug"
+    about = {"TORCH_COMPILE_DEBUG": 1, "TORCH_COMPILE_DEBUG_DIR": debug}
+    programs.run(sys.executable, "-c", EXPORT, package, inputs, **about)
     for command in COMMANDS:
         words = [package, "--args", inputs, "-d", tmp_path / f"{command}.dump"]
         found = nothing_is_accused(
@@ -129,23 +119,3 @@ def test_a_package_that_a_program_in_cpp_serves(
         if command != "run":
             # Normalisations in C++, whose buffers are no nodes of the graph, are left out: 4 of 20.
             assert found["checked"] >= 0.8 * found["launches"] > 0, found["headline"]
-
-    assert rewriter("instrument", package, "--probe", "print", "-o", probed).returncode == 0
-    # Products of MKL have other bits in the first call of a thread, in the plain package, too.
-    monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
-    command = [service_in_cpp(tmp_path), package, probed, "2", "6", "32"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with subprocess.Popen(command, text=True, **pipes) as service:
-        assert service.stdin
-        service.stdin.write("serve\n")
-        service.stdin.flush()
-        time.sleep(2)
-        printed, _ = service.communicate("end\n")
-    assert service.returncode == 0, printed
-    (phase,) = [json.loads(x) for x in printed.splitlines() if x.startswith('{"phase"')]
-    assert phase["changed"] == 0
-    assert phase["plain"] > 0
-    assert phase["probed"] > 0
-    assert "[rewriter 0]" in printed
-    assert rewriter("strip", probed, "-o", restored).returncode == 0
-    assert restored.read_bytes() == package.read_bytes()

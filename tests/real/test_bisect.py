@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+import programs
 from rewriter.cli import main
-from test_verify import FAULTS, PROGRAM, compiled_cache, wrapper
+from test_verify import FAULTS, PROGRAM, compiled_cache, plant, wrapper
 
 __all__ = ["compiled_cache", "wrapper"]  # fixtures
 
@@ -48,19 +47,7 @@ def bisected(
     capfd: pytest.CaptureFixture[str], *command: str, code: int
 ) -> tuple[dict[str, Any], str]:
     capfd.readouterr()
-    assert main(["bisect", "--json", *command]) == code
-    said = capfd.readouterr()
-    found: dict[str, Any] = json.loads(said.out.strip().splitlines()[-1])
-    return found, said.err
-
-
-def plant(wrapper: Path, *names: str) -> None:
-    text = wrapper.read_text()
-    for name in names:
-        old, new, _ = FAULTS[name]
-        assert old in text, name
-        text = text.replace(old, new, 1)
-    wrapper.write_text(text)
+    return programs.document("bisect", *command, code=code), capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -103,7 +90,7 @@ def test_the_outputs_of_a_call_decide(
 ) -> None:
     head = CHECK.partition("    found = ")[0]
     Path("right.py").write_text(f"{head}    torch.save([None, right[1]], 'right.pt')\n")
-    subprocess.run([sys.executable, "right.py"], check=True)
+    programs.run(sys.executable, "right.py")
     plant(wrapper, "another operator")
     Path("check.py").write_text(CHECK.partition("for one, other")[0])  # it compares nothing
     found, said = bisected(capfd, *check, code=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -10,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+import programs
 from rewriter.cli import main
-from test_bisect import plant
-from test_verify import compiled_cache, wrapper
+from test_verify import compiled_cache, plant, wrapper
 
 __all__ = ["compiled_cache", "wrapper"]  # fixtures
 
@@ -45,8 +44,7 @@ def test_a_wrong_launch(wrapper: Path, tmp_path: Path, capfd: pytest.CaptureFixt
         assert str(Path.home()) + "/" not in text, name
     # The launch runs alone, on values of its own.
     ran = [sys.executable, "repro/repro.py"]
-    done = subprocess.run(ran, cwd=tmp_path / "unpacked", capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    programs.run(*ran, cwd=tmp_path / "unpacked")
     recorded = next(Path("bad/values").glob("rank0/run0/000002/before*buf5_cpu.pt"))
     drawn = torch.load(next((tmp_path / "unpacked/repro").glob("given_*.pt")))
     assert drawn.shape == torch.load(recorded).shape
@@ -56,8 +54,7 @@ def test_a_wrong_launch(wrapper: Path, tmp_path: Path, capfd: pytest.CaptureFixt
     unpacked("with.zip", tmp_path / "with")
     given = torch.load(next((tmp_path / "with/repro").glob("given_*.pt")))
     assert torch.equal(given, torch.load(recorded))
-    done = subprocess.run(ran, cwd=tmp_path / "with", capture_output=True, text=True)
-    assert "equal bit for bit" in done.stdout
+    assert "equal bit for bit" in programs.run(*ran, cwd=tmp_path / "with").stdout
     # What is there is not replaced, and nothing is run for it.
     capfd.readouterr()
     assert main([*command, "--overwrite", "--bundle", "x.zip", "--weights", "--text"]) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import weakref
 from collections.abc import Callable
 from functools import cache
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+import programs
 import rewriter
 from capture import Compiled, compile_case
 from comparisons import trained
@@ -269,9 +271,6 @@ def test_a_standalone_wrapper_needs_no_installation(
     compiled: Compile, tmp_path: Path, mlp_wrapper: Path
 ) -> None:
     """It runs in a Python that cannot import rewriter, and prints the same."""
-    import subprocess
-    import sys
-
     (tmp_path / "rewriter.py").write_text("raise ImportError('not installed')\n")
     printed = {}
     for standalone in (True, False):
@@ -291,9 +290,7 @@ def test_a_standalone_wrapper_needs_no_installation(
             "torch.set_grad_enabled(False)\n"
             f"m['call'](torch.load({str(mlp_wrapper.parent / 'inputs.pt')!r}))\n"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True
-        )
+        done = programs.run(sys.executable, "-c", program)
         assert "rewriter" not in done.stderr
         printed[standalone] = done.stdout
     assert printed[True] == printed[False]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import programs
 from container_files import FORMS
 from container_programs import LOAD, MAKE
 from rewriter.artifact.containers.opening import read_contents
@@ -19,20 +18,8 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
 def _run(program: str, cache: Path, *arguments: str) -> str:
-    environment = {
-        **os.environ,
-        "TORCHINDUCTOR_CACHE_DIR": str(cache),
-        "PYTHONPATH": str(FIXTURES),
-    }
-    result = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    kept = {"TORCHINDUCTOR_CACHE_DIR": cache, "PYTHONPATH": FIXTURES}
+    return programs.run(sys.executable, "-c", program, *arguments, **kept).stdout
 
 
 @pytest.mark.usefixtures("warm_python")

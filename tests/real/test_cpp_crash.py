@@ -3,15 +3,14 @@ printer are lost with the buffer of a pipe."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+import programs
 from capture import compile_case
 from models import MODELS
 
@@ -26,16 +25,13 @@ def deadly(source: str) -> str:
     return _KERNEL.sub(r"\1 std::abort();", source)
 
 
-def run(file: Path, args: list[object]) -> subprocess.CompletedProcess[str]:
-    """`rewriter run` with pipes for its output."""
-    torch.save(args, file.with_suffix(".pt"))
-    inputs = ["--args", str(file.with_suffix(".pt"))]
-    command = [sys.executable, "-m", "rewriter", "run", str(file), *inputs]
+def run(file: Path, args: list[object], code: int = 0) -> str:
+    """What `rewriter run` prints to a pipe."""
+    inputs = file.with_suffix(".pt")
+    torch.save(args, inputs)
     # With this set, CPython takes the buffer away from C's standard output, too.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=file.parent, env=environment
-    )
+    options: dict[str, Any] = {"code": code, "cwd": file.parent, "less": "PYTHONUNBUFFERED"}
+    return programs.rewriter("run", file, "--args", inputs, **options).stdout
 
 
 @pytest.mark.exhaustive
@@ -47,11 +43,7 @@ def test_upstream_loses_its_names(tmp_path: Path) -> None:
     file = tmp_path / "output_code.py"
 
     file.write_text(graph.source)
-    alive = run(file, graph.args)
-    assert alive.returncode == 0
-    assert "before_launch: cpp_fused" in alive.stdout
+    assert "before_launch: cpp_fused" in run(file, graph.args)
 
     file.write_text(deadly(graph.source))
-    dead = run(file, graph.args)
-    assert dead.returncode == 1
-    assert "before_launch" not in dead.stdout
+    assert "before_launch" not in run(file, graph.args, code=1)

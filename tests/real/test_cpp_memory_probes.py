@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 import torch
 
 import cpp_driver
+import programs
 from cpp_driver import (
     DTYPES,
     MARKS,
@@ -125,11 +125,8 @@ def test_a_result_outlives_the_library(library: ctypes.CDLL, tmp_path: Path) -> 
     shutil.copy(library._name, tmp_path / "model.so")
     path = str(Path(cpp_driver.__file__).parent)
     program = f"import sys; sys.path.insert(0, {path!r})\n{UNLOADS}"
-    command = [sys.executable, "-c", program, str(tmp_path / "model.so")]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stdout.splitlines()[-2:]) == (0, [str([3.0] * 5), "freed"]), (
-        ran.stderr
-    )
+    ran = programs.run(sys.executable, "-c", program, tmp_path / "model.so", cwd=tmp_path)
+    assert ran.stdout.splitlines()[-2:] == [str([3.0] * 5), "freed"]
 
 
 def test_memory_that_the_text_says_others_have_is_not_filled(both: Callable[..., Both]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+import programs
 from cpp_driver import (
     FOLDERS,
     HERE,
@@ -37,20 +38,13 @@ native.before(12)
 """
 
 
-def run_script(built: Callable[..., Path], more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", SCRIPT + more, FOLDERS, str(built())],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=HERE.parents[1],
-        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
-    )
+def run_script(script: str, *words: object, **options: Any) -> programs.Done:
+    place: dict[str, Any] = {"timeout": 60, "cwd": HERE.parents[1], "less": "PYTHONUNBUFFERED"}
+    return programs.run(sys.executable, "-c", script, FOLDERS, *words, **place, **options)
 
 
 def test_the_last_name_survives_an_abort(built: Callable[..., Path]) -> None:
-    ran = run_script(built, "os.abort()")
-    assert ran.returncode < 0
+    ran = run_script(f"{SCRIPT}os.abort()", built(), code=-signal.SIGABRT)
     assert ran.stdout == "[rewriter 0] #12 before triton_poi_fused_0\n"
 
 
@@ -104,15 +98,8 @@ def on_a_device(built: Callable[..., Path], tmp_path: Path) -> Callable[..., Any
     subprocess.run([*command, str(source)], check=True)
 
     def run(names: str, **environment: str) -> tuple[str, str, list[dict[str, Any]]]:
-        ran = subprocess.run(
-            [sys.executable, "-c", ON_A_DEVICE, FOLDERS, str(built()), str(driver), names],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            cwd=HERE.parents[1],
-            env={**os.environ, "REWRITER_DUMP": str(tmp_path / "dump"), **environment},
-        )
-        assert ran.returncode == 0, ran.stderr
+        about = {"REWRITER_DUMP": tmp_path / "dump", **environment}
+        ran = run_script(ON_A_DEVICE, built(), driver, names, **about)
         rows = (tmp_path / "dump/rank0/run0/events.jsonl").read_text().splitlines()
         return ran.stdout, ran.stderr, [json.loads(row) for row in rows]
 
@@ -163,14 +150,8 @@ cuda = ctypes.CDLL(sys.argv[3])
 alive, most = (ctypes.c_int.in_dll(cuda, name).value for name in ("events_alive", "most_alive"))
 sys.exit(f"{alive} {most}")
 """
-    driver = str(tmp_path / "libcuda.so.1")
-    ran = subprocess.run(
-        [sys.executable, "-c", ON_A_DEVICE + more, FOLDERS, str(built()), driver, "time"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=HERE.parents[1],
-    )
+    driver = tmp_path / "libcuda.so.1"
+    ran = run_script(ON_A_DEVICE + more, built(), driver, "time", code=1)
     assert ran.stderr.strip() == f"0 {2 * 4096}"
 
 
@@ -182,15 +163,9 @@ def test_names_alone_need_no_thread(
         "native.begin()", "count = len(os.listdir('/proc/self/task')); native.begin()"
     )
     script += "sys.exit(str(len(os.listdir('/proc/self/task')) - count))"
-    driver = str(tmp_path / "libcuda.so.1")
+    driver = tmp_path / "libcuda.so.1"
     for names, threads in (("names", "0"), ("print", "1")):
-        ran = subprocess.run(
-            [sys.executable, "-c", script, FOLDERS, str(built()), driver, names],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            cwd=HERE.parents[1],
-        )
+        ran = run_script(script, built(), driver, names, code=1)
         assert ran.stderr.strip() == threads
         assert ran.stdout.count("#12") >= 3
 
@@ -209,37 +184,32 @@ def test_nothing_waits_while_a_graph_is_captured(on_a_device: Callable[..., Any]
 
 def test_a_process_that_loads_data_is_not_probed(built: Callable[..., Path]) -> None:
     """Torch names its thread, also where it was spawned and not forked."""
-    ran = run_script(
-        built,
-        "ctypes = __import__('ctypes')\n"
-        "ctypes.CDLL(None).prctl(15, b'pt_data_worker', 0, 0, 0)\n"
-        "native.begin()\n"
-        "native.before(12)\n",
-    )
-    assert (ran.returncode, ran.stderr) == (0, "")
+    more = """ctypes = __import__('ctypes')
+ctypes.CDLL(None).prctl(15, b'pt_data_worker', 0, 0, 0)
+native.begin()
+native.before(12)
+"""
+    ran = run_script(SCRIPT + more, built())
+    assert ran.stderr == ""
     assert ran.stdout == "[rewriter 0] #12 before triton_poi_fused_0\n"
 
 
 def test_a_fork_is_not_probed(built: Callable[..., Path]) -> None:
-    ran = run_script(
-        built,
-        "if not os.fork():\n"
-        "    for _ in range(3): native.before(12)\n"
-        "    native.begin()\n"
-        "    native.before(12)\n"
-        "    os._exit(0)\n"
-        "os.wait()\n"
-        "native.before(12)\n",
-    )
-    assert ran.returncode == 0
+    more = """if not os.fork():
+    for _ in range(3): native.before(12)
+    native.begin()
+    native.before(12)
+    os._exit(0)
+os.wait()
+native.before(12)
+"""
+    ran = run_script(SCRIPT + more, built())
     assert ran.stdout.splitlines() == [
         "[rewriter 0] #12 before triton_poi_fused_0",
         "[rewriter 0] #12.1 before triton_poi_fused_0",
     ]
-    assert (
-        ran.stderr.count("a fork of the probed process is not recorded; one that is started anew")
-        == 1
-    )
+    said = "a fork of the probed process is not recorded; one that is started anew"
+    assert ran.stderr.count(said) == 1
 
 
 def test_off_does_nothing(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import json
 import math
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dump_schemas
+import programs
 from cpp_driver import (
     DTYPES,
     FOLDERS,
@@ -280,14 +279,8 @@ print("not reached")
 def test_a_nan_ends_the_program(
     language: str, probes: str, built: Callable[..., Path], tmp_path: Path
 ) -> None:
-    environment = {**os.environ, "REWRITER_DUMP": str(tmp_path / "x"), "PYTHONPATH": FOLDERS}
-    ran = subprocess.run(
-        [sys.executable, "-c", STOPS, language, str(built()), probes],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 1
+    about = {"REWRITER_DUMP": tmp_path / "x", "PYTHONPATH": FOLDERS}
+    ran = programs.run(sys.executable, "-c", STOPS, language, built(), probes, code=1, **about)
     assert "of the program" in ran.stdout
     assert "not reached" not in ran.stdout
     assert "+inf 1 of 2" in ran.stdout

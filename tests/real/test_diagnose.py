@@ -6,11 +6,11 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
+from programs import document
 from rewriter.cli import main
 from test_verify import FAULTS, PROGRAM, compiled_cache, wrapper
 
@@ -31,23 +31,14 @@ STRUCTURE = {
 }  # fmt: skip
 
 
-def _diagnose(capfd: pytest.CaptureFixture[str], *command: str, code: int) -> dict[str, Any]:
-    capfd.readouterr()
-    assert main(["diagnose", "--json", *command]) == code
-    found: dict[str, Any] = json.loads(capfd.readouterr().out.strip().splitlines()[-1])
-    return found
-
-
 def _change(wrapper: Path, old: str, new: str) -> None:
     text = wrapper.read_text()
     assert old in text
     wrapper.write_text(text.replace(old, new, 1))
 
 
-def test_one_run_rules_out_what_is_not_wrong_and_names_what_is(
-    wrapper: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    clean = _diagnose(capfd, str(wrapper), "-d", "clean", code=0)
+def test_one_run_rules_out_what_is_not_wrong_and_names_what_is(wrapper: Path) -> None:
+    clean = document("diagnose", str(wrapper), "-d", "clean", code=0)
     assert clean["finding"] is None
     assert [one["what"] for one in clean["runs"]] == ["hash,inputs,names,print,save"]
     assert [line.partition(":")[0] for line in clean["ruled_out"]] == [
@@ -65,7 +56,7 @@ def test_one_run_rules_out_what_is_not_wrong_and_names_what_is(
     files = sorted(Path("clean/values").glob("rank0/run0/000004/after*buf1[456]_cpu.pt"))
     right = [torch.load(file) for file in files]
     torch.save(right, "right.pt")
-    again = _diagnose(capfd, "clean/values", "--expected", "right.pt", code=0)
+    again = document("diagnose", "clean/values", "--expected", "right.pt", code=0)
     assert len(again["ruled_out"]) == 3
     # Another value than the call was given: each launch computes what it claims, the call does not.
     given = Path("clean/values/rank0/run0/inputs/aoti_model_inputs_arg2_1_cpu.pt")
@@ -79,7 +70,7 @@ def test_one_run_rules_out_what_is_not_wrong_and_names_what_is(
     (row,) = (x for x in rows if x.get("file", "").endswith(f"inputs/{given.name}"))
     row["fingerprint"] = "0" * 32
     events.write_text("".join(f"{json.dumps(x)}\n" for x in rows))
-    changed = _diagnose(capfd, "clean/values", code=1)
+    changed = document("diagnose", "clean/values", code=1)
     assert [one["kind"] for one in changed["findings"]] == ["corrupted", "wrong", "outputs"]
     assert {one["launch"] for one in changed["findings"]} == {0, None}
     given.write_bytes(original)
@@ -87,19 +78,19 @@ def test_one_run_rules_out_what_is_not_wrong_and_names_what_is(
     # A fault, with the outputs that are right.
     old, new, launch = FAULTS["another operator"]
     _change(wrapper, old, new)
-    found = _diagnose(capfd, str(wrapper), "-d", "bad", "--expected", "right.pt", code=1)
+    found = document("diagnose", str(wrapper), "-d", "bad", "--expected", "right.pt", code=1)
     assert (found["finding"]["kind"], found["finding"]["launch"]) == ("wrong", launch)
     assert [one["kind"] for one in found["findings"]] == ["wrong", "outputs"]
     assert found["next"] == "rewriter repro bad/values --launch 2"
     assert main(found["next"].split()[1:]) == 0
     assert "model.py:" in found["headline"]
     # Also where a launch is wrong, the call is compared with its graph if that is asked for.
-    eager = _diagnose(capfd, "bad/values", "--against", "eager", code=1)
+    eager = document("diagnose", "bad/values", "--against", "eager", code=1)
     assert (eager["finding"]["kind"], eager["finding"]["launch"]) == ("wrong", launch)
     assert eager["findings"][-1]["kind"] == "outputs"
     assert "though no launch" not in eager["findings"][-1]["headline"]
     # Against the run that was right it is the same launch.
-    parted = _diagnose(capfd, "bad/values", "--against", "clean/values", code=1)
+    parted = document("diagnose", "bad/values", "--against", "clean/values", code=1)
     assert {one["launch"] for one in parted["findings"]} == {launch}
     assert [one["kind"] for one in parted["findings"]] == ["wrong", "differs"]
 
@@ -107,37 +98,31 @@ def test_one_run_rules_out_what_is_not_wrong_and_names_what_is(
 @pytest.mark.parametrize(
     "name", ["freed", *(pytest.param(x, marks=exhaustive) for x in STRUCTURE if x != "freed")]
 )
-def test_memory_that_is_gone_is_named(
-    name: str, wrapper: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_memory_that_is_gone_is_named(name: str, wrapper: Path) -> None:
     old, new, kind, launch = STRUCTURE[name]
     _change(wrapper, old, new)
-    found = _diagnose(capfd, str(wrapper), "-d", "bad", code=1)
+    found = document("diagnose", str(wrapper), "-d", "bad", code=1)
     assert (found["finding"]["kind"], found["finding"]["launch"]) == (kind, launch)
 
 
-def test_a_program_that_dies_of_a_store_out_of_bounds(
-    wrapper: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_program_that_dies_of_a_store_out_of_bounds(wrapper: Path) -> None:
     """It dies somewhere else, as where an allocator finds its own memory overwritten."""
     text = wrapper.read_text()
     assert text.count("2560L") == 2  # of one kernel, for 2,560 elements
     wrapper.write_text(text.replace("2560L", "2576L"))
     _change(wrapper, "        return (", "        __import__('os').abort()\n        return (")
-    found = _diagnose(capfd, str(wrapper), "-d", "bad", code=1)
+    found = document("diagnose", str(wrapper), "-d", "bad", code=1)
     assert (found["finding"]["kind"], found["finding"]["launch"]) == ("bounds", 2)
     assert "out of bounds: directly behind buf" in found["headline"]
     assert [one["kind"] for one in found["findings"]] == ["bounds", "crash"]
     assert [one["what"] for one in found["runs"]] == ["hash,inputs,names,print,save", "bounds"]
 
 
-def test_a_program_that_dies_in_one_run_only(
-    wrapper: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_program_that_dies_in_one_run_only(wrapper: Path, tmp_path: Path) -> None:
     """Such as where its heap is damaged: what the run left that died is not all well."""
     dies = "import os, pathlib\nif pathlib.Path('ran').exists(): os.abort()\n"
     (tmp_path / "model.py").write_text(f"{PROGRAM}{dies}pathlib.Path('ran').touch()\n")
-    found = _diagnose(capfd, "-d", "bad", "--", sys.executable, "model.py", "python", code=1)
+    found = document("diagnose", "-d", "bad", "--", sys.executable, "model.py", "python", code=1)
     assert found["finding"]["kind"] == "crash"
     assert "signal SIGABRT" in found["headline"]
     outcomes = [one["outcome"] for one in found["runs"]]
@@ -145,24 +130,22 @@ def test_a_program_that_dies_in_one_run_only(
 
 
 @exhaustive
-def test_an_overwritten_argument_shows_in_what_the_call_returns(
-    wrapper: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_overwritten_argument_shows_in_what_the_call_returns(wrapper: Path) -> None:
     """Each launch computes what it claims; the call does not."""
     # The first product is given the weight of the second one's bias, of the same type and size.
     _change(wrapper, "extern_kernels.addmm(arg9_1, buf3,", "extern_kernels.addmm(arg9_1 * 2, buf3,")
-    found = _diagnose(capfd, str(wrapper), "-d", "bad", code=1)
+    found = document("diagnose", str(wrapper), "-d", "bad", code=1)
     assert found["finding"]["launch"] == 1
 
 
 @exhaustive
 def test_a_program_is_run_for_its_health_and_for_its_values(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "model.py").write_text(PROGRAM)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
-    clean = _diagnose(capfd, "-d", "clean", "--", sys.executable, "model.py", code=0)
+    clean = document("diagnose", "-d", "clean", "--", sys.executable, "model.py", code=0)
     assert [one["what"] for one in clean["runs"]] == [
         "inputs,names,print",
         "hash,inputs,names,print,save",
@@ -170,15 +153,15 @@ def test_a_program_is_run_for_its_health_and_for_its_values(
     path = next(x for x in (tmp_path / "cache").glob("??/c*.py") if "addmm" in x.read_text())
     old, new, launch = FAULTS["a constant by 1e-4"]
     _change(path, old, new)
-    found = _diagnose(capfd, "-d", "bad", "--", sys.executable, "model.py", code=1)
+    found = document("diagnose", "-d", "bad", "--", sys.executable, "model.py", code=1)
     assert (found["finding"]["kind"], found["finding"]["launch"]) == ("wrong", launch)
     # Its own check may have seen that: it exits with 1 then.
     with (tmp_path / "model.py").open("a") as program:
         program.write("\nraise SystemExit(1)\n")
-    found = _diagnose(capfd, "-d", "exit", "--", sys.executable, "model.py", code=1)
+    found = document("diagnose", "-d", "exit", "--", sys.executable, "model.py", code=1)
     assert (found["finding"]["kind"], found["finding"]["launch"]) == ("wrong", launch)
     _change(path, new, old)
-    found = _diagnose(capfd, "-d", "own", "--", sys.executable, "model.py", code=1)
+    found = document("diagnose", "-d", "own", "--", sys.executable, "model.py", code=1)
     assert (found["finding"]["kind"], len(found["runs"])) == ("crash", 2)
     assert found["next"] == f"rewriter bisect -- {sys.executable} model.py"
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rewriter.cli import main
+from programs import document
 
 pytestmark = [pytest.mark.usefixtures("warm_python"), pytest.mark.exhaustive]
 
@@ -62,16 +61,13 @@ ENDS = {
 }
 
 
-def _diagnose(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], words: tuple[str, ...] = (), **parts: object
-) -> dict[str, Any]:
+def _diagnose(tmp_path: Path, capfd: pytest.CaptureFixture[str], **parts: object) -> dict[str, Any]:
     file = tmp_path / "w.py"
     file.write_text(WRAPPER.format(**(FLOATS | parts)))
     capfd.readouterr()
-    assert main(["diagnose", str(file), "-d", str(tmp_path / "d"), *words, "--json"]) == 1
-    printed = capfd.readouterr()
-    assert "running 1 C++ kernel alone, compiled with AddressSanitizer" in printed.err
-    found: dict[str, Any] = json.loads(printed.out.strip().splitlines()[-1])
+    found = document("diagnose", file, "-d", tmp_path / "d", code=1)
+    said = "running 1 C++ kernel alone, compiled with AddressSanitizer"
+    assert said in capfd.readouterr().err
     return found
 
 
@@ -86,9 +82,7 @@ def test_the_kernel_and_its_array_are_named(
     again = Path(found["finding"]["text"][1].removeprefix("once more: sh "))
     assert again.is_file()
     # The dump alone says the same.
-    capfd.readouterr()
-    assert main(["diagnose", str(tmp_path / "d/values"), "--json"]) == 1
-    of_dump = json.loads(capfd.readouterr().out.strip().splitlines()[-1])
+    of_dump = document("diagnose", tmp_path / "d/values", code=1)
     assert of_dump["headline"] == found["headline"]
 
 

@@ -7,15 +7,14 @@ one for each piece of the model; layers that are the same have one wrapper.
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import programs
 from caches import ROOT, bytes_of
 from compilations import Compilations
 from rewriter.dump import reading
@@ -31,19 +30,18 @@ LAYER_1 = "layers.1, layers.2 (submod_4, sizes 1 to 64), by its turn among 2 wit
 LAYER_2 = "layers.2 (submod_6, sizes 1 to 64)"
 
 
-def start(root: Path, *words: object, before: Any = (), **added: str) -> Any:
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(root.parent / "given"), **added}
-    command = [*map(str, before), sys.executable, str(ENGINE), str(root), *map(str, words)]
-    return subprocess.run(
-        command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False
-    )
+def start(
+    root: Path, *words: object, before: Any = (), code: int = 0, **added: str
+) -> programs.Done:
+    kept = {"TORCHINDUCTOR_CACHE_DIR": root.parent / "given", **added}
+    line = [*before, sys.executable, ENGINE, root, *words]
+    return programs.run(*line, code=code, cwd=ROOT, **kept)
 
 
 def run(root: Path, *words: object, options: Any = (), **added: str) -> Any:
     """`rewriter run -- python engine.py`: its document, and the lines of the engine."""
     before = [sys.executable, "-m", "rewriter", "run", "--json", "-d", root.parent / "dump"]
-    done = start(root, *words, before=[*before, *options, "--"], **added)
-    assert done.returncode == 1, done.stderr
+    done = start(root, *words, before=[*before, *options, "--"], code=1, **added)
     lines = [line for line in done.stderr.splitlines() if line.startswith("engine ")]
     return json.loads(done.stdout), lines, done.stderr
 
@@ -53,8 +51,7 @@ def served(compilations: Compilations, warm_module: None) -> Path:
     """What the engine leaves when it was started once."""
 
     def serve(folder: Path) -> Path:
-        done = start(folder / "root", ENGINE_START="fork")
-        assert done.returncode == 0, done.stderr
+        start(folder / "root", ENGINE_START="fork")
         return folder / "root"
 
     return compilations.value_with_files(serve, "engine")

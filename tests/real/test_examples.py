@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import programs
 import transcripts
 from artifacts import get
 from pages import PAGES, ROOT, Block, page
@@ -41,14 +41,7 @@ def compiled(demo: Path) -> dict[str, str]:
 def demo(tmp_path_factory: pytest.TempPathFactory, warm_module: None) -> Path:
     """What the demo leaves, and with it a wrapper and inputs for the examples."""
     folder = tmp_path_factory.mktemp("demo")
-    done = subprocess.run(
-        [sys.executable, "-m", "rewriter", "demo", "file", "-d", str(folder)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, **compiled(folder)},
-    )
-    assert done.returncode == 0, done.stderr
+    done = programs.rewriter("demo", "file", "-d", folder, cwd=ROOT, **compiled(folder))
     assert "restored.py and output_code.py are identical." in done.stderr
     (folder / "stdout.txt").write_text(done.stdout, encoding="utf-8")
     return folder
@@ -90,15 +83,10 @@ def test_the_example_of_the_python_api_runs(demo: Path, tmp_path: Path) -> None:
         shutil.copy(demo / name, tmp_path)
     (example,) = page("reference/api.md").code("python")
     (tmp_path / "example.py").write_text(example, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-c", START_ALIKE, sys.executable, "example.py"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        # Its lines, and those of the process that it starts, in their order.
-        env={**os.environ, **compiled(demo), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
-    )
-    assert done.returncode == 0, done.stderr
+    # Its lines, and those of the process that it starts, in their order.
+    about = {**compiled(demo), "PYTHONPATH": ROOT, "PYTHONUNBUFFERED": 1}
+    line = [sys.executable, "-c", START_ALIKE, sys.executable, "example.py"]
+    done = programs.run(*line, cwd=tmp_path, **about)
     lines = done.stdout.splitlines()
     assert lines[0].startswith("0 extern_kernels.addmm extern_out [")
     assert lines[-1] == "0 None"
@@ -122,11 +110,8 @@ def test_the_examples_of_extending_work(demo: Path, tmp_path: Path) -> None:
     (tmp_path / "fancy.py").write_text(fancy, encoding="utf-8")
 
     def rewriter(*words: str) -> str:
-        command = [sys.executable, "-m", "rewriter", *words]
-        environment = {**os.environ, **compiled(demo), "PYTHONPATH": str(tmp_path)}
-        return subprocess.run(
-            command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True, check=True
-        ).stdout
+        about = {**compiled(demo), "PYTHONPATH": tmp_path}
+        return programs.rewriter(*words, cwd=tmp_path, **about).stdout
 
     assert "fallback    torch.ops.fancy.mul_.default" in rewriter("list", "fancy.py", "--strict")
     assert "cpp_fused_gelu_0: 256\n" in rewriter("run", "wrapper.py", "--probe", "count")

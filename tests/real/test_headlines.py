@@ -4,12 +4,12 @@ is wrong, and where."""
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import programs
 from rewriter.cli import main
 
 pytestmark = pytest.mark.usefixtures("warm_python")
@@ -217,7 +217,7 @@ def test_the_first_line_says_what_is_wrong_and_where(
     if name in ("compiler", "wrong"):
         monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     if name == "wrong":
-        subprocess.run([python, "train.py"], check=True)
+        programs.run(python, "train.py")
         (wrapper,) = (
             x for x in (tmp_path / "cache").rglob("c*.py") if "cpp_fused" in x.read_text()
         )

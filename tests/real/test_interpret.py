@@ -6,7 +6,6 @@ Skipped where Triton is not installed; a GPU is not needed.
 from __future__ import annotations
 
 import importlib.util
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
+import programs
 from caches import ROOT
 from rewriter.cli import main
 
@@ -70,20 +70,16 @@ def wrapper_of(name: str) -> Path:
     return GPU / name / "python/output_code.py"
 
 
-def interpreted(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rewriter", "run", *map(str, words), "--interpret"]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+def interpreted(*words: object, code: int = 0) -> programs.Done:
+    return programs.rewriter("run", *words, "--interpret", code=code, cwd=ROOT)
 
 
 @needs_triton
 @pytest.mark.parametrize("name", COMPUTED)
-def test_it_computes_what_the_model_does(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
+def test_it_computes_what_the_model_does(name: str, tmp_path: Path) -> None:
     values = tmp_path / "values.pt"
-    subprocess.run([sys.executable, "-c", CALL, wrapper_of(name), values], check=True)
+    about = {"PYTHONPATH": ROOT, "TRITON_INTERPRET": 1}
+    programs.run(sys.executable, "-c", CALL, wrapper_of(name), values, **about)
     given, found = torch.load(values)
     expected = COMPUTED[name](*given)
     for one, other in zip(expected, found, strict=True):
@@ -93,15 +89,12 @@ def test_it_computes_what_the_model_does(
 @needs_triton
 @pytest.mark.parametrize("name", ["combo", "flex_training", "partition"])
 def test_other_kinds_of_kernels_run(name: str) -> None:
-    done = interpreted(wrapper_of(name))
-    assert done.returncode == 0, done.stderr
-    assert "output 0: " in done.stdout
+    assert "output 0: " in interpreted(wrapper_of(name)).stdout
 
 
 @needs_triton
 def test_probes_show_what_launches_write(tmp_path: Path) -> None:
     done = interpreted(wrapper_of("mlp"), "--probe", "print", "-d", tmp_path / "dump")
-    assert done.returncode == 0, done.stderr
     assert "#1 after  triton_poi_fused_addmm_gelu_0  inout buf1  f32[8, 64]  cpu" in done.stdout
 
 
@@ -112,8 +105,7 @@ def test_an_address_outside_of_all_tensors_is_named(tmp_path: Path) -> None:
     assert text.count(store) == 1
     wrong = tmp_path / "output_code.py"
     wrong.write_text(text.replace(store, store.replace("(x2)", "(x2 + 8)")))
-    done = interpreted(wrong)
-    assert done.returncode == 1
+    done = interpreted(wrong, code=1)
     assert "triton_poi_fused_addmm_gelu_0 writes 4 bytes outside of in_out_ptr0" in done.stderr
     assert "element 512 of 512" in done.stderr
 
@@ -121,18 +113,15 @@ def test_an_address_outside_of_all_tensors_is_named(tmp_path: Path) -> None:
 @needs_triton
 def test_one_launch_of_it_is_interpreted_alone(tmp_path: Path) -> None:
     dump, folder = tmp_path / "dump", tmp_path / "repro"
-    assert interpreted(wrapper_of("mlp"), "--probe", "save", "-d", dump).returncode == 0
+    interpreted(wrapper_of("mlp"), "--probe", "save", "-d", dump)
     words = ["repro", dump, "--launch", "1", "-o", folder, "--under", "interpret"]
-    command = [sys.executable, "-m", "rewriter", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
+    done = programs.rewriter(*words, cwd=ROOT)
     assert "interpret: nothing found" in done.stdout
 
 
 @needs_triton
 def test_an_operator_of_gpus_alone_is_named() -> None:
-    done = interpreted(wrapper_of("gpt"))
-    assert done.returncode == 2
+    done = interpreted(wrapper_of("gpt"), code=2)
     assert "error[not-interpreted]" in done.stderr
     assert "_scaled_dot_product_efficient_attention.default for the CPU" in done.stderr
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 import torch
 
 import dump_schemas
+import programs
 import rewriter
 from capture import Compiled
 from rewriter.cli import main
@@ -34,19 +34,17 @@ def broken(mlp_wrapper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return [str(mlp_wrapper), "--args", "broken.pt"]
 
 
-def test_a_nan_that_came_in_and_where_it_is(
-    broken: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["run", *broken, "--probe", "nan", "-d", "D", "--json"]) == 1
-    printed = json.loads(capfd.readouterr().out)
+def test_a_nan_that_came_in_and_where_it_is(broken: list[str], tmp_path: Path) -> None:
+    printed = programs.document("run", *broken, "--probe", "nan", "-d", "D", code=1)
     (verdict,) = printed["verdicts"]
     assert (verdict["origin"], verdict["launch"]) == ("came in", None)
     (held,) = verdict["held"]
     assert (held["count"], held["where"]) == (1, "")
     assert verdict["passed_on"]
     # The values are saved by the command that it suggests.
-    assert main([*shlex.split(printed["next"])[1:], "-d", "E", "--quiet", "--json"]) == 1
-    (saved,) = json.loads(capfd.readouterr().out)["verdicts"][0]["held"]
+    again = shlex.split(printed["next"])[1:]
+    found = programs.document(*again, "-d", "E", "--quiet", code=1)
+    (saved,) = found["verdicts"][0]["held"]
     assert saved["where"].startswith("the first at [0, 7]")
     rows = [
         json.loads(x) for x in (tmp_path / "D/rank0/run0/events.jsonl").read_text().splitlines()
@@ -58,9 +56,7 @@ def test_a_nan_that_came_in_and_where_it_is(
 def test_a_run_that_is_stopped(
     broken: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    command = [sys.executable, "-m", "rewriter", "run", *broken, "--stop", "-d", "D"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ran.returncode == 1
+    ran = programs.rewriter("run", *broken, "--stop", "-d", "D", code=1)
     assert "verdict: the first NaN is in the inputs of the call: 1 of" in ran.stdout
     assert "stopped at the inputs: 1 of" in ran.stderr
     assert "Traceback" not in ran.stderr
@@ -105,10 +101,7 @@ def test_a_cpp_wrapper_ends_its_program(
         f"module.call(torch.load({str(tmp_path / 'args.pt')!r}))\n"
         "print('not reached')\n"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
-    assert ran.returncode == 1
+    ran = programs.run(sys.executable, "-c", program, code=1, cwd=tmp_path)
     assert "of the program\n" in ran.stdout
     assert "not reached" not in ran.stdout
     assert ran.stderr.startswith("[rewriter 0] stopped at the inputs: ")

@@ -10,6 +10,7 @@ import itertools
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import version
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,15 +53,34 @@ def _of_the_run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Pat
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _inductor_cache(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[None]:
-    """Kernels that Inductor builds are shared by the tests of one run, and by nobody else."""
+def _inductor_cache(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, worker_id: str
+) -> Iterator[None]:
+    """What Inductor keeps is shared by the tests of one run, and by nobody else; but the kernels
+    that it has built, whose names are hashes of their text and command, are found by later runs.
+    """
     if GIVEN_CACHE:
         yield
         return
-    folder = _of_the_run(tmp_path_factory, worker_id)
+    folder = _of_the_run(tmp_path_factory, worker_id) / "inductor"
+    cache = getattr(pytestconfig, "cache", None)
+    kept = cache.mkdir(f"kernels-{version('torch')}") if cache else folder
+    _copy_built(kept, folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "inductor"))
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder))
         yield
+    _copy_built(folder, kept)
+
+
+def _copy_built(source: Path, target: Path) -> None:
+    """Copy what compilers built in a cache of Inductor's to another one that lacks it."""
+    for path in [*source.glob("??/*.so"), *source.glob("??/*.o")]:
+        copy = target / path.relative_to(source)
+        if not copy.exists():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=copy.parent, delete=False) as new:
+                new.write(path.read_bytes())
+            os.replace(new.name, copy)  # whole: another worker may do the same
 
 
 @pytest.fixture(scope="session", autouse=True)

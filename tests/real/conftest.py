@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from cpp_driver import FLAGS, both, compile_driver, library
+from cpp_driver import FLAGS, both, compile_sources, library, sources_of_driver
+
+if TYPE_CHECKING:
+    from compilations import Compilations
 
 __all__ = ["both", "library"]  # fixtures
 
@@ -18,22 +22,15 @@ def _vector_instructions(vector_instructions: None) -> None:
 
 
 @pytest.fixture(scope="session")
-def built(kept: Path) -> Callable[..., Path]:
-    """A driver of `cpp_driver.py`, for a set of flags and a way of compiling.
-
-    Each is compiled once in a run.
-    """
-    from compilations import Compilations
-
-    folder = kept.parent / "drivers"
-    folder.mkdir(exist_ok=True)
-    drivers = Compilations(folder)
+def built(compilations: Compilations) -> Callable[..., Path]:
+    """A driver of `cpp_driver.py`, for a set of flags: once with the recorder compiled apart."""
 
     def get(flags: str = "fast") -> Path:
-        in_two = flags == "inductor"
-        return drivers.value_with_files(
-            lambda place: compile_driver(place, FLAGS[flags], in_two),
-            *(flags, "apart" if in_two else "whole"),
+        sources = sources_of_driver(in_two=flags == "inductor")
+        return compilations.value_with_files(
+            lambda place: compile_sources(place, FLAGS[flags], sources),
+            *("driver", flags),
+            text="".join([FLAGS[flags], *sources.values()]),
         )
 
     return get

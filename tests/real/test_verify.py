@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import shutil
 import sys
@@ -66,12 +65,10 @@ def _compile(folder: Path, python: str) -> str:
 
 @pytest.fixture(scope="session")
 def compiled_cache(compilations: Compilations, warm_executable: str) -> Path:
-    key = hashlib.sha256(PROGRAM.encode()).hexdigest()[:12]
-    return Path(
-        compilations.value_with_files(
-            lambda folder: _compile(folder, warm_executable), "verify", "python", key
-        )
+    made = compilations.value_with_files(
+        lambda folder: _compile(folder, warm_executable), "verify", text=PROGRAM
     )
+    return Path(made)
 
 
 @pytest.fixture

@@ -29,7 +29,6 @@ from typing import Any, TypeVar
 _FIXTURES = Path(__file__).parents[2] / "fixtures"
 # All that decides what a compilation leaves, besides torch and the compiler.
 _SOURCES = (_FIXTURES / "models.py", _FIXTURES / "capture.py", Path(__file__))
-_VALUE = "value.pickle"
 _INCLUDE = re.compile(r"-include (\S+)")
 
 T = TypeVar("T")
@@ -74,16 +73,17 @@ class Compilations:
         """What `make` returns; `what` says which compilation that is."""
         return self.value_with_files(lambda _: make(), *what)
 
-    def value_with_files(self, make: Callable[[Path], T], *what: str) -> T:
-        """What `make` returns, which may name files in the folder that it is given."""
+    def value_with_files(self, make: Callable[[Path], T], *what: str, text: str = "") -> T:
+        """What `make` returns, which may name files in the folder that it is given. `text` is what
+        it compiles, beside what all compilations are known by."""
         if what not in self._values:
             folder = self._folder / "-".join(what)
-            value = folder / _VALUE
+            value = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.pickle"
             with _locked(self._folder / f"{folder.name}.lock"):
                 if not value.exists() or not _headers_are_there(folder):
                     shutil.rmtree(folder, ignore_errors=True)  # of a run that was stopped
                     folder.mkdir(parents=True)
-                    new = folder / f"{_VALUE}.new"
+                    new = value.with_suffix(".new")
                     new.write_bytes(pickle.dumps(make(folder)))
                     new.rename(value)
             self._values[what] = pickle.loads(value.read_bytes())

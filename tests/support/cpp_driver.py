@@ -307,12 +307,11 @@ def _packed(value: Any, handle: int) -> bytes:
     return pack(b"f", 0, value, 0) if isinstance(value, float) else pack(b"o", 0, 0, 0)
 
 
-def compile_driver(folder: Path, flags: str, in_two: bool) -> Path:
+def sources_of_driver(*, in_two: bool) -> dict[str, str]:
     """The driver with the recorder in it, or with the recorder compiled apart, as in packages."""
     if not in_two:
-        return compile_sources(folder, flags, {"driver": text() + DRIVER + INSIDE})
-    runtime = {"runtime": recorder("hidden") + INSIDE}
-    return compile_sources(folder, flags, {"driver": lines_alone(), **runtime})
+        return {"driver": text() + DRIVER + INSIDE}
+    return {"driver": lines_alone(), "runtime": recorder("hidden") + INSIDE}
 
 
 def lines_alone() -> str:

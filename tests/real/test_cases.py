@@ -4,13 +4,16 @@ is named, in one command as a user types it."""
 from __future__ import annotations
 
 import json
-import os
-import subprocess
+import shutil
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import programs
+from compilations import Compilations
 
 CASES = Path(__file__).parents[2] / "fixtures" / "cases"
 exhaustive = pytest.mark.exhaustive
@@ -27,25 +30,43 @@ _MOVED = [(_UPDATE, ""), (_PRODUCT, _PRODUCT + _UPDATE.replace("buf0", "buf1"))]
 _REGION = "buf3 = reinterpret_tensor(buf9, (1, 64), (64, 1), 192)  # alias"
 _APART = [(_REGION, "buf3 = empty_strided_cpu((1, 64), (64, 1), torch.float32)")]
 _TRIPLED = [("static_cast<float>(2.0)", "static_cast<float>(3.0)")]
-Edits = list[tuple[str, str]]
+Edits = Sequence[tuple[str, str]]
+
+
+@pytest.fixture(scope="session")
+def cached(compilations: Compilations, warm_executable: str) -> Callable[[str], Path]:
+    """The cache that a program leaves, by its name. Each is run once."""
+
+    def get(name: str) -> Path:
+        program = CASES / name
+
+        def run(folder: Path) -> str:
+            programs.run(warm_executable, program, TORCHINDUCTOR_CACHE_DIR=folder / "cache")
+            return str(folder / "cache")
+
+        text = program.read_text()
+        return Path(compilations.value_with_files(run, "case", program.stem, text=text))
+
+    return get
 
 
 def _ask(
-    command: str, program: str, folder: Path, edits: Edits, *options: str
+    command: str, program: str, folder: Path, *options: str, cache: Path | None, edits: Edits = ()
 ) -> tuple[int, dict[str, Any]]:
-    """The exit code and the document; `edits` are made in the wrapper that a plain run leaves."""
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
-    run = [sys.executable, str(CASES / program)]
+    """The exit code and the document. The program finds what is in a cache, with these edits made
+    in a wrapper, or an empty one."""
+    place: dict[str, Any] = {"cwd": folder, "TORCHINDUCTOR_CACHE_DIR": folder / "cache"}
+    run = [sys.executable, CASES / program]
+    if cache:
+        shutil.copytree(cache, folder / "cache")
     if edits:
-        subprocess.run(run, env=environment, cwd=folder, check=True, capture_output=True)
         wrappers = (folder / "cache").rglob("*.py")
         (wrapper,) = (x for x in wrappers if all(old in x.read_text() for old, _ in edits))
         text = wrapper.read_text()
         for old, new in edits:
             text = text.replace(old, new)
         wrapper.write_text(text)
-    asked = [sys.executable, "-m", "rewriter", command, "--json", *options, "--", *run]
-    ended = subprocess.run(asked, env=environment, cwd=folder, capture_output=True, text=True)
+    ended = programs.rewriter(command, "--json", *options, "--", *run, code=None, **place)
     assert ended.stdout.strip(), ended.stderr
     return ended.returncode, json.loads(ended.stdout.strip().splitlines()[-1])
 
@@ -59,9 +80,9 @@ def _ask(
     ],
 )
 def test_what_is_right_is_not_accused(
-    program: str, launches: int, own: int, tmp_path: Path
+    program: str, launches: int, own: int, tmp_path: Path, cached: Callable[[str], Path]
 ) -> None:
-    code, found = _ask("diagnose", program, tmp_path, [])
+    code, found = _ask("diagnose", program, tmp_path, cache=cached(program))
     assert (code, found["findings"]) == (0, [])
     assert (found["checked"], found["launches"], found["by_arguments"]) == (launches, launches, own)
     assert found["headline"].endswith(f"all launches were checked, {own} by what they are given")
@@ -92,9 +113,15 @@ def test_what_is_right_is_not_accused(
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(
-    command: str, program: str, edits: Edits, kind: str, words: str, tmp_path: Path
+    command: str,
+    program: str,
+    edits: Edits,
+    kind: str,
+    words: str,
+    tmp_path: Path,
+    cached: Callable[[str], Path],
 ) -> None:
-    code, found = _ask(command, program, tmp_path, edits)
+    code, found = _ask(command, program, tmp_path, cache=cached(program), edits=edits)
     assert code == 1
     assert found["finding"]["kind"] == kind
     assert words in found["headline"]
@@ -113,8 +140,8 @@ def test_what_is_wrong_is_named(
 def test_what_plain_python_does_otherwise(
     program: str, step: str, kinds: list[str], words: str, tmp_path: Path
 ) -> None:
-    """The step that is at fault is named: tracing or Inductor."""
-    code, found = _ask("diagnose", program, tmp_path, [], "--against", "eager")
+    """The step that is at fault is named: tracing or Inductor. Nothing was compiled before."""
+    code, found = _ask("diagnose", program, tmp_path, "--against", "eager", cache=None)
     assert code == 1
     assert [one["kind"] for one in found["findings"]] == kinds
     assert found["findings"][-1]["step"] == step
@@ -127,6 +154,6 @@ def test_what_plain_python_does_otherwise(
     "program", ["operator_fills.py", "operators_of_a_user.py", "gradient_region.py"]
 )
 def test_what_is_right_is_what_plain_python_does(program: str, tmp_path: Path) -> None:
-    code, found = _ask("diagnose", program, tmp_path, [], "--against", "eager")
+    code, found = _ask("diagnose", program, tmp_path, "--against", "eager", cache=None)
     assert (code, found["findings"]) == (0, [])
     assert any(x.startswith("a difference from plain Python: ") for x in found["ruled_out"])

@@ -46,22 +46,33 @@ inline void widen(const char* from, int count, double* to) {
   });
 }
 
+inline void widen_bfloat16(const Halves& some, Floats& to) {
+  to = (Floats)(__builtin_convertvector(some, Words) << 16);
+}
+
+// Infinities and NaN become numbers from `float16_infinity` on, as bits.
+constexpr uint32_t float16_infinity = 0x47800000;
+inline void widen_float16(const Halves& some, Floats& to) {
+  const Words bits = __builtin_convertvector(some, Words);
+  // The exponents' biases differ by 112, for subnormal numbers too.
+  const Floats size = (Floats)((bits & 0x7fff) << 13) * 0x1p112f;
+  to = (Floats)((Words)size | (bits & 0x8000) << 16);
+}
+
 inline void convert_bfloat16(const char* from, int count, double* to) {
-  convert_by_8<uint16_t>(from, count, to, [](const auto& some, Doubles& out) {
-    Words bits = __builtin_convertvector(some, Words) << 16;
-    out = __builtin_convertvector((Floats)bits, Doubles);
+  convert_by_8<uint16_t>(from, count, to, [](const Halves& some, Doubles& out) {
+    Floats wide;
+    widen_bfloat16(some, wide);
+    out = __builtin_convertvector(wide, Doubles);
   });
 }
 
 inline void convert_float16(const char* from, int count, double* to) {
-  convert_by_8<uint16_t>(from, count, to, [](const auto& some, Doubles& out) {
-    Words half = __builtin_convertvector(some, Words);
-    Words size = (half & 0x7fff) << 13;
-    // The exponent's bias differs by 112; that of Inf and NaN stays the highest.
-    Words bits = (Words)((Floats)size * 0x1p112f);
-    bits |= (Words)(size >= 0x0f800000) & 0x7f800000;
-    bits |= (half & 0x8000) << 16;
-    out = __builtin_convertvector((Floats)bits, Doubles);
+  convert_by_8<uint16_t>(from, count, to, [](const Halves& some, Doubles& out) {
+    Floats wide;
+    widen_float16(some, wide);
+    wide = (Floats)((Words)wide | ((Words)(((Words)wide & 0x7fffffff) >= float16_infinity) & 0x7f800000));
+    out = __builtin_convertvector(wide, Doubles);
   });
 }
 

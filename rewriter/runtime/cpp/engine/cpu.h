@@ -7,6 +7,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
@@ -41,20 +42,26 @@ inline double smaller(double a, double b) { return b < a ? b : a; }
 inline double larger(double a, double b) { return b > a ? b : a; }
 
 // A power of two that brings the larger of these magnitudes near one.
-inline double scale_for(double a, double b, double c) {
+inline double scale_for(double a, double b) {
   auto exponent = [](double value) { return bits_of(value) << 1 >> 53; };
-  uint64_t most = exponent(a) > exponent(b) ? exponent(a) : exponent(b);
-  most = exponent(c) > most ? exponent(c) : most;
+  const uint64_t most = exponent(a) > exponent(b) ? exponent(a) : exponent(b);
   return double_of((most >= 2046 ? 1 : 2046 - most) << 52);
 }
 
-// The measurement of some elements. `mean` is relative to the tensor's origin and multiplied by `scale`.
-// `squares` is the sum of the squared differences from the mean, of the same scale.
+// Orders as the numbers do, and back.
+inline int64_t key_of(double value) {
+  const int64_t bits = static_cast<int64_t>(bits_of(value));
+  return bits ^ (bits >> 63 & INT64_MAX);
+}
+inline double value_of(int64_t key) { return double_of(static_cast<uint64_t>(key ^ (key >> 63 & INT64_MAX))); }
+
+// The measurement of some elements. Extremes are keys: of float64, int64, or uint64 minus 2^63. `mean` is relative to
+// `shift`, or for integers of 64 bits to `shift_key`, and multiplied by `scale`: an offset that all elements have in
+// common costs no precision. `squares` is the sum of the squared differences from the mean, of the same scale.
 struct Part {
   int64_t finite = 0, nan = 0, positive_infinite = 0, negative_infinite = 0;
-  double low = 0, high = 0;
-  int64_t low_key = 0, high_key = 0;  // for int64, and for uint64 minus 2^63
-  double mean = 0, squares = 0, scale = 1;
+  int64_t low = 0, high = 0, shift_key = 0;
+  double shift = 0, mean = 0, squares = 0, scale = 1;
   fingerprint::Pair total = {0, 0};
 
   void rescale(double to) {
@@ -82,12 +89,12 @@ struct Part {
     }
     if (other.scale < scale) rescale(other.scale);
     if (scale < other.scale) other.rescale(scale);
-    low = smaller(low, other.low);
-    high = larger(high, other.high);
-    low_key = other.low_key < low_key ? other.low_key : low_key;
-    high_key = other.high_key > high_key ? other.high_key : high_key;
-    double before = static_cast<double>(finite), size = static_cast<double>(other.finite);
-    double apart = other.mean - mean, share = size / (before + size);
+    low = other.low < low ? other.low : low;
+    high = other.high > high ? other.high : high;
+    const double before = static_cast<double>(finite), size = static_cast<double>(other.finite);
+    const double apart = (other.shift * scale - shift * scale) + difference(other.shift_key, shift_key) +
+        (other.mean - mean);
+    const double share = size / (before + size);
     finite += other.finite;
     mean += apart * share;
     squares += other.squares + apart * apart * before * share;
@@ -223,23 +230,22 @@ inline void moments(double* values, int count, Part& part) {
   part.squares = total((squares[0] + squares[1]) + (squares[2] + squares[3]));
 }
 
-// The same from sums of differences from `shift`, which is relative to the origin. False if `shift` was so
-// far from the mean that the squares have lost their precision.
-inline bool finish_sums(double sum, double squares, double shift, Part& part) {
-  const double mean = sum / static_cast<double>(part.finite);
-  part.mean = shift + mean;
-  part.squares = larger(squares - sum * mean, 0);
+// The same from sums of differences from the shift. False if that was so far from the mean that the squares have lost
+// their precision.
+inline bool finish_sums(double sum, double squares, Part& part) {
+  part.mean = sum / static_cast<double>(part.finite);
+  part.squares = larger(squares - sum * part.mean, 0);
   return part.squares * 128 >= squares;
 }
 
 // The same from exact sums of integers. What follows is exact, too: n * squares < 2^63.
-inline Part exact(int64_t count, double low, double high, int64_t sum, int64_t squares, double origin) {
+inline Part exact(int64_t count, int64_t low, int64_t high, int64_t sum, int64_t squares) {
   Part part;
   part.finite = count;
-  part.low = low;
-  part.high = high;
-  part.mean = static_cast<double>(sum - count * static_cast<int64_t>(origin)) /
-      static_cast<double>(count);
+  part.shift = static_cast<double>(low);
+  part.low = key_of(part.shift);
+  part.high = key_of(static_cast<double>(high));
+  part.mean = static_cast<double>(sum - count * low) / static_cast<double>(count);
   part.squares = static_cast<double>(count * squares - sum * sum) / static_cast<double>(count);
   return part;
 }
@@ -250,35 +256,36 @@ inline double centre(double low, double high) { return low + (high / 2 - low / 2
 inline int64_t centre(int64_t low, int64_t high) { return (low | high) - ((low ^ high) >> 1); }
 
 // `values` has room for a multiple of 8 and is overwritten.
-inline Part measure_values(double* values, int count, bool huge, double origin) {
+inline Part measure_values(double* values, int count, bool huge) {
   Part part;
   if (has_special(values, fill(values, count, 0.0))) count = keep_finite(values, count, part);
   if (!count) return part;
   part.finite = count;
   const int whole = fill(values, count, values[0]);
-  extremes<double, Doubles>(values, whole, part.low, part.high);
-  if (huge) part.scale = scale_for(part.low, part.high, origin);
-  const double middle = centre(part.low * part.scale, part.high * part.scale);
+  double low, high;
+  extremes<double, Doubles>(values, whole, low, high);
+  part.low = key_of(low);
+  part.high = key_of(high);
+  part.shift = centre(low, high);
+  if (huge) part.scale = scale_for(low, high);
   Doubles* all = reinterpret_cast<Doubles*>(values);
-  for (int i = 0; i < whole / 8; ++i) all[i] = all[i] * part.scale - middle;
+  for (int i = 0; i < whole / 8; ++i) all[i] = all[i] * part.scale - part.shift * part.scale;
   moments(values, count, part);
-  part.mean += middle - origin * part.scale;
   return part;
 }
 
-inline Part measure_keys(int64_t* values, int count, int64_t origin) {
+inline Part measure_keys(int64_t* values, int count) {
   Part part;
   part.finite = count;
   const int whole = fill(values, count, values[0]);
-  extremes<int64_t, Longs>(values, whole, part.low_key, part.high_key);
-  const int64_t middle = centre(part.low_key, part.high_key);
+  extremes<int64_t, Longs>(values, whole, part.low, part.high);
+  part.shift_key = centre(part.low, part.high);
   alignas(64) double offsets[block_elements];
   const Longs* all = reinterpret_cast<const Longs*>(values);
   for (int i = 0; i < whole / 8; ++i) {
-    reinterpret_cast<Doubles*>(offsets)[i] = __builtin_convertvector(all[i] - middle, Doubles);
+    reinterpret_cast<Doubles*>(offsets)[i] = __builtin_convertvector(all[i] - part.shift_key, Doubles);
   }
   moments(offsets, count, part);
-  part.mean += difference(middle, origin);
   return part;
 }
 
@@ -291,7 +298,8 @@ struct Lanes {
   Vector lows = Vector{} + __builtin_inff(), highs = -lows;
   Bits largest = {};  // magnitudes
 
-  void add(const Vector& some, const Bits& magnitude, double shift, int group) {
+  void add(const Vector& some, double shift, int group) {
+    const Bits magnitude = (Bits)some & Type::magnitude;
     largest = magnitude > largest ? magnitude : largest;
     lows = some < lows ? some : lows;
     highs = some > highs ? some : highs;
@@ -301,102 +309,82 @@ struct Lanes {
   }
 };
 
-// Each of these types adds 64 bytes. `beyond` and `least` are limits of the largest magnitude, as bits: for floats the
-// infinity, for float64 where squares leave its range.
+// How eight elements are loaded as floats. `beyond` and `least` are limits of the largest magnitude, as bits: of the
+// infinity as it is converted, and for float64 where squares leave its range.
 struct Float32 {
   using Vector = Floats;
   using Bits = Words;
   static constexpr int size = 4;
+  static constexpr int32_t magnitude = INT32_MAX;
   static constexpr int64_t beyond = 0x7f800000, least = 0;
-  static void add(Lanes<Float32>& lanes, const char* from, double shift, bool) {
-    for (int i = 0; i < 2; ++i) {
-      Floats some;
-      std::memcpy(&some, from + 32 * i, sizeof some);
-      lanes.add(some, (Words)some & 0x7fffffff, shift, i);
-    }
-  }
+  static void load(const char* from, Floats& to) { std::memcpy(&to, from, sizeof to); }
 };
-
-struct BFloat16 {
-  using Vector = Floats;
-  using Bits = Words;
+struct BFloat16 : Float32 {
   static constexpr int size = 2;
-  static constexpr int64_t beyond = 0x7f800000, least = 0;
-  static void add(Lanes<BFloat16>& lanes, const char* from, double shift, bool) {
-    for (int i = 0; i < 4; ++i) {
-      Halves some;
-      std::memcpy(&some, from + 16 * i, sizeof some);
-      const Words bits = __builtin_convertvector(some, Words) << 16;
-      lanes.add((Floats)bits, bits & 0x7fffffff, shift, i % 2);
-    }
+  static void load(const char* from, Floats& to) {
+    Halves some;
+    std::memcpy(&some, from, sizeof some);
+    widen_bfloat16(some, to);
   }
 };
-
-struct Float16 {
-  using Vector = Floats;
-  using Bits = Words;
-  static constexpr int size = 2;
-  static constexpr int64_t beyond = 0x7c00, least = 0;
-  static void add(Lanes<Float16>& lanes, const char* from, double shift, bool) {
-    for (int i = 0; i < 4; ++i) {
-      Halves some;
-      std::memcpy(&some, from + 16 * i, sizeof some);
-      const Words bits = __builtin_convertvector(some, Words), magnitude = bits & 0x7fff;
-      // The exponents' biases differ by 112, for subnormal numbers too.
-      const Floats size = (Floats)(magnitude << 13) * 0x1p112f;
-      lanes.add((Floats)((Words)size | (bits & 0x8000) << 16), magnitude, shift, i % 2);
-    }
+struct Float16 : BFloat16 {
+  static constexpr int64_t beyond = float16_infinity;
+  static void load(const char* from, Floats& to) {
+    Halves some;
+    std::memcpy(&some, from, sizeof some);
+    widen_float16(some, to);
   }
 };
-
 struct Float64 {
   using Vector = Doubles;
   using Bits = Longs;
   static constexpr int size = 8;
+  static constexpr int64_t magnitude = INT64_MAX;
   static constexpr int64_t beyond = int64_t{1023 + 400} << 52, least = int64_t{1023 - 400} << 52;
-  static void add(Lanes<Float64>& lanes, const char* from, double shift, bool odd) {
-    Doubles some;
-    std::memcpy(&some, from, sizeof some);
-    lanes.add(some, (Longs)some & 0x7fffffffffffffff, shift, odd);
-  }
+  static void load(const char* from, Doubles& to) { std::memcpy(&to, from, sizeof to); }
 };
 
 // What `count` rows of 64 vectors have, statistics and products, from row `first` of their tile on.
-// False where one is not within the limits, or `shift` far from the others: then `part` says nothing.
+// False where one is not within the limits, or the shift far from the others: then `part` has nothing else.
 template <class Type>
-inline bool measure_rows(
-    const char* from, int first, int count, double shift, double origin, Part& part,
-    fingerprint::Pair& sums) {
+inline bool measure_rows(const char* from, int first, int count, Part& part, fingerprint::Pair& sums) {
+  constexpr int per = 16 / Type::size;  // times eight elements in 128 bytes
+  const double shift = part.shift;
   Lanes<Type> lanes;
   uint64_t low = 0, high = 0;
   for (int row = 0; row < count; ++row) {
     const uint64_t b0 = keys.b0[first + row], b1 = keys.b1[first + row];
-    for (int i = 0; i < 64; i += 4, from += 64) {
-      for (int j = 0; j < 4; ++j) {
+    for (int i = 0; i < 64; i += 8, from += 128) {
+      for (int j = 0; j < 8; ++j) {
         add_product(from + 16 * j, keys.a0[i + j] ^ b0, keys.a1[i + j] ^ b1, low, high);
       }
-      Type::add(lanes, from, shift, i / 4 % 2);
+      for (int j = 0; j < per; ++j) {
+        typename Type::Vector some;
+        Type::load(from + 128 / per * j, some);
+        lanes.add(some, shift, j % 2);
+      }
     }
   }
   sums.low += low;
   sums.high += high;
   int64_t most = lanes.largest[0];
-  part.low = lanes.lows[0];
-  part.high = lanes.highs[0];
+  double lowest = lanes.lows[0], highest = lanes.highs[0];
   for (int i = 1; i < 8; ++i) {
     most = lanes.largest[i] > most ? lanes.largest[i] : most;
-    part.low = smaller(part.low, lanes.lows[i]);
-    part.high = larger(part.high, lanes.highs[i]);
+    lowest = smaller(lowest, lanes.lows[i]);
+    highest = larger(highest, lanes.highs[i]);
   }
   if (most >= Type::beyond || most < Type::least) return false;
-  part.finite = count * (64 * 16 / Type::size);
+  part.low = key_of(lowest);
+  part.high = key_of(highest);
+  part.finite = count * (1024 / Type::size);
   return finish_sums(
-      total(lanes.sums[0] + lanes.sums[1]), total(lanes.squares[0] + lanes.squares[1]), shift - origin, part);
+      total(lanes.sums[0] + lanes.sums[1]), total(lanes.squares[0] + lanes.squares[1]), part);
 }
 
 // Integers of 8 and 16 bits: sums over up to `piece_bytes` are exact.
 template <class Integer, class Sum>
-inline Part measure_small(const char* from, int count, double origin) {
+inline Part measure_small(const char* from, int count) {
   Integer low = 0, high = 0;
   std::memcpy(&low, from, sizeof low);
   high = low;
@@ -409,12 +397,11 @@ inline Part measure_small(const char* from, int count, double origin) {
     sum += static_cast<Sum>(value);
     squares += static_cast<Sum>(static_cast<Sum>(value) * static_cast<Sum>(value));
   }
-  return exact(count, low, high, sum, squares, origin);
+  return exact(count, low, high, sum, squares);
 }
 
 // Dtypes of 8 bits, which have few values: counts how often each one occurs.
-inline Part measure_bytes(
-    const char* from, int count, const double (&values)[256], double origin) {
+inline Part measure_bytes(const char* from, int count, const double (&values)[256]) {
   uint32_t often[4][256] = {};
   int i = 0;
   for (; i + 4 <= count; i += 4) {
@@ -422,7 +409,7 @@ inline Part measure_bytes(
   }
   for (; i < count; ++i) ++often[0][static_cast<unsigned char>(from[i])];
   Part part;
-  double sum = 0, squares = 0, shift = 0;
+  double sum = 0, squares = 0, low = 0, high = 0;
   for (int byte = 0; byte < 256; ++byte) {
     const uint32_t number = often[0][byte] + often[1][byte] + often[2][byte] + often[3][byte];
     if (!number) continue;
@@ -432,43 +419,27 @@ inline Part measure_bytes(
       (is_nan ? part.nan : value > 0 ? part.positive_infinite : part.negative_infinite) += number;
       continue;
     }
-    if (!part.finite) shift = part.low = part.high = value;
-    part.low = smaller(part.low, value);
-    part.high = larger(part.high, value);
+    if (!part.finite) part.shift = low = high = value;
+    low = smaller(low, value);
+    high = larger(high, value);
     part.finite += number;
-    sum += number * (value - shift);
-    squares += number * ((value - shift) * (value - shift));
+    sum += number * (value - part.shift);
+    squares += number * ((value - part.shift) * (value - part.shift));
   }
   if (!part.finite) return part;
-  finish_sums(sum, squares, shift - origin, part);
+  part.low = key_of(low);
+  part.high = key_of(high);
+  finish_sums(sum, squares, part);
   return part;
 }
 
-// The number that is subtracted from all elements before they are summed.
-struct Origin {
-  double value = 0;
-  int64_t key = 0;  // for int64, and for uint64 minus 2^63
-};
-
-// One tensor: where its elements are, and its origin.
+// One tensor, and where its elements are.
 class Pass {
  public:
   Pass(const Layout& layout, const Dimensions& dims, const char* data)
       : dtype_(layout.dtype), size_(elements::size(layout.dtype)),
         bytes_(layout.numel * elements::size(layout.dtype)), data_(data), dims_(dims),
-        contiguous_(dims.is_contiguous()) {
-    flip_ = dtype_ == dtypes::uint64 ? uint64_t{1} << 63 : 0;
-    switch (dtype_) {
-      case dtypes::float32: add_rows_ = &Pass::add_rows<Float32>; break;
-      case dtypes::bfloat16: add_rows_ = &Pass::add_rows<BFloat16>; break;
-      case dtypes::float16: add_rows_ = &Pass::add_rows<Float16>; break;
-      case dtypes::float64: add_rows_ = &Pass::add_rows<Float64>; break;
-      default: break;
-    }
-    find_origin();
-  }
-
-  Origin origin() const { return {origin_, origin_key_}; }
+        contiguous_(dims.is_contiguous()) {}
 
   // Measures the tiles from `first` up to, but without, `last`.
   Part measure(int64_t first, int64_t last) const {
@@ -478,10 +449,10 @@ class Pass {
     if (!contiguous_) gather.seek(first * fingerprint::tile_bytes / size_);
     for (int64_t tile = first; tile < last; ++tile) {
       const int64_t begin = tile * fingerprint::tile_bytes;
-      const int64_t end = smaller_of(begin + fingerprint::tile_bytes, bytes_);
+      const int64_t end = std::min<int64_t>(begin + fingerprint::tile_bytes, bytes_);
       fingerprint::Pair sums = {0, 0};
       for (int64_t at = begin; at < end; at += piece_bytes) {
-        const int64_t some = smaller_of(piece_bytes, end - at);
+        const int64_t some = std::min<int64_t>(piece_bytes, end - at);
         const char* from = data_ + at;
         if (!contiguous_) {
           gather.next(some / size_, gathered);
@@ -497,42 +468,6 @@ class Pass {
   }
 
  private:
-  static int64_t smaller_of(int64_t a, int64_t b) { return a < b ? a : b; }
-
-  // The origin is the first finite element among the first few, or else among some that are far apart. With
-  // it, a large offset that all elements have in common costs no precision.
-  void find_origin() {
-    constexpr int some = 16;
-    if (!bytes_ || !elements::is_number(dtype_)) return;
-    const int64_t numel = bytes_ / size_;
-    if (find_origin(0, static_cast<int>(smaller_of(some, numel))) || numel <= some) return;
-    constexpr int64_t places = 256;
-    for (int64_t i = 1; i <= places; ++i) {
-      // Avoids a product that could overflow.
-      if (find_origin((numel - 1) / places * i + (numel - 1) % places * i / places, 1)) return;
-    }
-  }
-
-  bool find_origin(int64_t place, int count) {
-    alignas(64) char first[16 * 16];
-    alignas(64) double values[16];
-    Gather gather(dims_, data_, size_);
-    gather.seek(place);
-    gather.next(count, first);
-    if (elements::is_wide(dtype_)) {
-      std::memcpy(&origin_key_, first, sizeof origin_key_);
-      origin_key_ = static_cast<int64_t>(static_cast<uint64_t>(origin_key_) ^ flip_);
-      return true;
-    }
-    to_values(first, count, values);
-    for (int i = 0; i < count; ++i) {
-      if (!is_finite(values[i])) continue;
-      origin_ = values[i];
-      return true;
-    }
-    return false;
-  }
-
   void to_values(const char* from, int count, double* values) const {
     if (!elements::is_complex(dtype_)) {
       convert(dtype_, from, count, values);
@@ -550,40 +485,44 @@ class Pass {
   void measure_piece(
       const char* from, int64_t at, int64_t bytes, Part& all, fingerprint::Pair& sums) const {
     const int rows = static_cast<int>(bytes / 1024), first = static_cast<int>(at / 1024);
-    int64_t done = 0;
-    if (rows && (this->*add_rows_)(from, first, rows, all, sums)) done = int64_t{rows} * 1024;
+    int64_t done = rows * int64_t{1024};
+    switch (rows ? dtype_ : dtypes::uint8) {
+      case dtypes::float32: add_rows<Float32>(from, first, rows, all, sums); break;
+      case dtypes::bfloat16: add_rows<BFloat16>(from, first, rows, all, sums); break;
+      case dtypes::float16: add_rows<Float16>(from, first, rows, all, sums); break;
+      case dtypes::float64: add_rows<Float64>(from, first, rows, all, sums); break;
+      default: done = 0;
+    }
     add_bytes(from + done, at + done, bytes - done, sums);
     measure_elements(from + done, bytes - done, all);
   }
 
-  bool add_no_rows(const char*, int, int, Part&, fingerprint::Pair&) const { return false; }
-
   template <class Type>
-  bool add_rows(const char* from, int first, int rows, Part& all, fingerprint::Pair& sums) const {
+  void add_rows(const char* from, int first, int rows, Part& all, fingerprint::Pair& sums) const {
     alignas(64) double shift[8];
     convert(dtype_, from, 1, shift);
     Part part;
-    if (measure_rows<Type>(from, first, rows, shift[0], origin_, part, sums)) all.merge(part);
+    part.shift = shift[0];
+    if (measure_rows<Type>(from, first, rows, part, sums)) all.merge(part);
     else measure_elements(from, int64_t{rows} * 1024, all);
-    return true;
   }
 
   void measure_elements(const char* from, int64_t bytes, Part& all) const {
     const int count = static_cast<int>(bytes / size_);
     if (!count || !elements::is_number(dtype_)) return;
     switch (dtype_) {
-      case dtypes::uint8: return all.merge(measure_small<uint8_t, int32_t>(from, count, origin_));
-      case dtypes::int8: return all.merge(measure_small<int8_t, int32_t>(from, count, origin_));
-      case dtypes::uint16: return all.merge(measure_small<uint16_t, int64_t>(from, count, origin_));
-      case dtypes::int16: return all.merge(measure_small<int16_t, int64_t>(from, count, origin_));
+      case dtypes::uint8: return all.merge(measure_small<uint8_t, int32_t>(from, count));
+      case dtypes::int8: return all.merge(measure_small<int8_t, int32_t>(from, count));
+      case dtypes::uint16: return all.merge(measure_small<uint16_t, int64_t>(from, count));
+      case dtypes::int16: return all.merge(measure_small<int16_t, int64_t>(from, count));
       case dtypes::boolean: {
         int64_t number = 0;
         for (int i = 0; i < count; ++i) number += from[i] != 0;
-        return all.merge(exact(count, number == count, number > 0, number, number, origin_));
+        return all.merge(exact(count, number == count, number > 0, number, number));
       }
       case dtypes::float8_e5m2: case dtypes::float8_e4m3fn: case dtypes::float8_e5m2fnuz:
       case dtypes::float8_e4m3fnuz: case dtypes::float8_e8m0fnu:
-        return all.merge(measure_bytes(from, count, Float8Values::of(dtype_), origin_));
+        return all.merge(measure_bytes(from, count, Float8Values::of(dtype_)));
       default: break;
     }
     for (int done = 0; done < count; done += block_elements) {
@@ -596,14 +535,12 @@ class Pass {
     if (elements::is_wide(dtype_)) {
       alignas(64) int64_t values[block_elements];
       std::memcpy(values, from, count * sizeof *values);
-      for (int i = 0; flip_ && i < count; ++i) {
-        values[i] = static_cast<int64_t>(static_cast<uint64_t>(values[i]) ^ flip_);
-      }
-      return measure_keys(values, count, origin_key_);
+      for (int i = 0; dtype_ == dtypes::uint64 && i < count; ++i) values[i] ^= INT64_MIN;
+      return measure_keys(values, count);
     }
     alignas(64) double values[block_elements];
     to_values(from, count, values);
-    return measure_values(values, count, elements::is_huge(dtype_), origin_);
+    return measure_values(values, count, elements::is_huge(dtype_));
   }
 
   const int32_t dtype_;
@@ -612,17 +549,10 @@ class Pass {
   const char* const data_;
   const Dimensions& dims_;
   const bool contiguous_;
-  bool (Pass::*add_rows_)(const char*, int, int, Part&, fingerprint::Pair&) const =
-      &Pass::add_no_rows;
-  uint64_t flip_ = 0;
-  double origin_ = 0;
-  int64_t origin_key_ = 0;
 };
 
-inline void finish(
-    const Part& part, const Origin& origin, int32_t dtype, int64_t bytes, Measured& to) {
-  const uint64_t flip = dtype == dtypes::uint64 ? uint64_t{1} << 63 : 0;
-  to = Measured{};
+inline Measured finish(const Part& part, int32_t dtype, int64_t bytes) {
+  Measured to{};
   const fingerprint::Pair text = fingerprint::finish(part.total, static_cast<uint64_t>(bytes));
   to.fingerprint[0] = text.low;
   to.fingerprint[1] = text.high;
@@ -630,30 +560,22 @@ inline void finish(
   to.nan = part.nan;
   to.positive_infinite = part.positive_infinite;
   to.negative_infinite = part.negative_infinite;
-  if (!part.finite) return;
-  double low = part.low, high = part.high;
-  if (elements::is_wide(dtype)) {
-    auto number = [&](int64_t key) {
-      const uint64_t value = static_cast<uint64_t>(key) ^ flip;
-      return flip ? static_cast<double>(value) : static_cast<double>(key);
-    };
-    to.low = static_cast<uint64_t>(part.low_key) ^ flip;
-    to.high = static_cast<uint64_t>(part.high_key) ^ flip;
-    low = number(part.low_key);
-    high = number(part.high_key);
-    // Differences from the middle of the extremes, which may be nearer to the mean than the origin is.
-    const int64_t middle = centre(part.low_key, part.high_key);
-    to.mean = number(middle) + (part.mean + difference(origin.key, middle));
-  } else {
-    to.low = bits_of(low);
-    to.high = bits_of(high);
-    const double middle = centre(low, high);
-    to.mean = middle + (part.mean + (origin.value * part.scale - middle * part.scale)) / part.scale;
-  }
+  if (!part.finite) return to;
+  const bool is_wide = elements::is_wide(dtype), is_unsigned = dtype == dtypes::uint64;
+  const uint64_t flip = is_unsigned ? uint64_t{1} << 63 : 0;
+  auto number = [&](int64_t key) {
+    if (!is_wide) return value_of(key);
+    return is_unsigned ? static_cast<double>(static_cast<uint64_t>(key) ^ flip) : static_cast<double>(key);
+  };
+  const double low = number(part.low), high = number(part.high);
+  to.low = is_wide ? static_cast<uint64_t>(part.low) ^ flip : bits_of(low);
+  to.high = is_wide ? static_cast<uint64_t>(part.high) ^ flip : bits_of(high);
+  to.mean = is_wide ? number(part.shift_key) + part.mean : (part.shift * part.scale + part.mean) / part.scale;
   to.mean = larger(smaller(to.mean, high), low);  // rounding may have moved it outside
   if (part.finite > 1) {
     to.deviation = std::sqrt(part.squares / static_cast<double>(part.finite - 1)) / part.scale;
   }
+  return to;
 }
 
 // Counts finite elements that are near the limit of their dtype: in another pass, if the extremes say that
@@ -714,25 +636,16 @@ inline bool measure_on_cpu(const Layout& layout, const void* data, int threads, 
   if (!size || !dims.read(layout)) return false;
   const int64_t bytes = layout.numel * size;
   const int64_t tiles = (bytes + fingerprint::tile_bytes - 1) / fingerprint::tile_bytes;
-  const int64_t least = (tiles + cpu::most_chunks - 1) / cpu::most_chunks;
-  const int64_t chunk = least > cpu::chunk_tiles ? least : cpu::chunk_tiles;
+  const int64_t chunk = std::max((tiles + cpu::most_chunks - 1) / cpu::most_chunks, cpu::chunk_tiles);
   const int64_t chunks = (tiles + chunk - 1) / chunk;
   const cpu::Pass pass(layout, dims, static_cast<const char*>(data));
-  auto measure = [&](int64_t i) {
-    return pass.measure(i * chunk, (i + 1) * chunk < tiles ? (i + 1) * chunk : tiles);
-  };
+  const auto measure = [&](int64_t i) { return pass.measure(i * chunk, std::min((i + 1) * chunk, tiles)); };
+  std::vector<cpu::Part> parts(static_cast<std::size_t>(chunks > 1 && threads > 1 ? chunks : 0));
+  const bool is_shared = !parts.empty() &&
+      cpu::share(chunks, threads, [&](int64_t i) { parts[static_cast<std::size_t>(i)] = measure(i); });
   cpu::Part all;
-  if (chunks > 1 && threads > 1) {
-    std::vector<cpu::Part> parts(static_cast<std::size_t>(chunks));
-    if (cpu::share(chunks, threads, [&](int64_t i) { parts[static_cast<std::size_t>(i)] = measure(i); })) {
-      for (const cpu::Part& part : parts) all.merge(part);
-      cpu::finish(all, pass.origin(), layout.dtype, bytes, to);
-      to.near_limit = cpu::count_near_limit(layout, dims, static_cast<const char*>(data), to);
-      return true;
-    }
-  }
-  for (int64_t i = 0; i < chunks; ++i) all.merge(measure(i));
-  cpu::finish(all, pass.origin(), layout.dtype, bytes, to);
+  for (int64_t i = 0; i < chunks; ++i) all.merge(is_shared ? parts[static_cast<std::size_t>(i)] : measure(i));
+  to = cpu::finish(all, layout.dtype, bytes);
   to.near_limit = cpu::count_near_limit(layout, dims, static_cast<const char*>(data), to);
   return true;
 }

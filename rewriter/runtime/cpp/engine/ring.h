@@ -37,24 +37,17 @@ inline Measured finish_row(const uint64_t* words) {
   part.negative_infinite = static_cast<int64_t>(sums.negative);
   part.finite = numel - part.nan - part.positive_infinite - part.negative_infinite;
   if (!elements::is_number(dtype)) part.finite = 0;
-  auto value = [](int64_t key) {
-    return double_of(static_cast<uint64_t>(key ^ (key >> 63 & 0x7fffffffffffffff)));
-  };
-  part.low_key = sums.low;
-  part.high_key = sums.high;
-  part.low = value(sums.low);
-  part.high = value(sums.high);
+  part.low = sums.low;
+  part.high = sums.high;
+  if (elements::is_wide(dtype)) part.shift_key = static_cast<int64_t>(sums.shift);
+  else part.shift = double_of(sums.shift);
   part.scale = sums.scale == 1 ? 1.0 : sums.scale ? 0x1p-600 : 0x1p600;
   if (part.finite) {
     part.mean = sums.sum / static_cast<double>(part.finite);
     part.squares = cpu::larger(sums.squares - sums.sum * part.mean, 0);
   }
   part.total = {sums.first, sums.second};
-  cpu::Origin origin;
-  origin.value = double_of(sums.shift);
-  origin.key = static_cast<int64_t>(sums.shift);
-  Measured measured;
-  cpu::finish(part, origin, dtype, numel * elements::size(dtype), measured);
+  Measured measured = cpu::finish(part, dtype, numel * elements::size(dtype));
   measured.near_limit = static_cast<int64_t>(sums.near_limit);
   return measured;
 }

@@ -19,7 +19,7 @@
 #include "engine/files.h"
 #include "engine/flight.h"
 #include "engine/triggers.h"
-#include "event.h"
+#include "statistics.h"
 
 namespace inductor_rewriter {
 
@@ -46,14 +46,16 @@ class RecordedCall {
     value.place = place;
     value.is_allowed = is_allowed;
     value.print = std::hash<std::string>()(item.is_tensor() ? item.fingerprint : item.text);
-    if (item.is_tensor() && item.measured) {
-      const Statistics& known = item.statistics;
+    if (item.is_tensor() && item.has_statistics()) {
+      const Measured& known = item.measurement;
+      const int32_t dtype = item.tensor.dtype;
       value.is_written = event.phase[0] == 'a' && item.label->role != "in";
-      value.numel = known.numel;
+      value.numel = item.tensor.numel;
       value.nan = known.nan;
-      value.inf = known.inf;
-      if (known.finite) value.largest = std::max(std::fabs(known.low), std::fabs(known.high));
-      value.deviation = known.finite > 1 ? known.std : 0;
+      value.inf = known.infinite();
+      const double low = std::fabs(extreme_of(known.low, dtype)), high = std::fabs(extreme_of(known.high, dtype));
+      if (known.finite) value.largest = std::max(low, high);
+      value.deviation = known.deviation;
     }
     triggers_->see(call_, value, item.label->name);
   }

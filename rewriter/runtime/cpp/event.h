@@ -98,23 +98,6 @@ class Owned {
   AtenTensorHandle handle = nullptr;
 };
 
-// Statistics of one tensor; an element that an expanded dimension repeats counts each time.
-//
-// Extremes, mean and standard deviation are over the finite elements; the latter is the sample standard
-// deviation (divisor n - 1, as torch.std). Extremes are exact; `low_text` and `high_text` are those of integers,
-// which float64 may not hold. For complex dtypes the `magnitude` is measured; an element is NaN if either part
-// is, else infinite if either part or its magnitude is.
-//
-// `near_limit` counts, for floating-point types of 16 and 8 bits, the finite elements whose magnitude is more
-// than half of the largest finite one: doubled, they overflow. The lowest number of a 16-bit type is not
-// counted, since masks are filled with it.
-struct Statistics {
-  int64_t numel = 0, finite = 0, nan = 0, inf = 0, negative_inf = 0, near_limit = 0;
-  double low = 0, high = 0, mean = 0, std = 0;
-  std::string low_text, high_text;
-  bool magnitude = false;
-};
-
 // A tensor's facts, without its elements.
 struct Tensor {
   AtenTensorHandle handle = nullptr;
@@ -145,8 +128,8 @@ struct Item {
   std::string text;  // if it is not a tensor
   Tensor tensor;
   Host host;
-  bool measured = false;
-  Statistics statistics;
+  bool is_measured = false;
+  Measured measurement;
   bool has_head = false;
   std::vector<std::string> head;
   std::string fingerprint;  // of all elements, in hexadecimal
@@ -158,6 +141,7 @@ struct Item {
   Owned view;
 
   bool is_tensor() const { return kind[0] == 't'; }
+  bool has_statistics() const { return is_measured && measurement.finite >= 0; }
 
   // Resets what belongs to one event only.
   void reset() {
@@ -168,7 +152,7 @@ struct Item {
     host.data = nullptr;
     host.owner.reset();
     view.reset();
-    measured = has_head = false;
+    is_measured = has_head = false;
     head.clear();
     fingerprint.clear();
     file.clear();
@@ -184,16 +168,7 @@ struct Item {
     add(tensor.dtype);
     for (int64_t size : tensor.shape) add(size);
     for (int64_t stride : tensor.stride) add(stride);
-    if (measured) {
-      for (int64_t count : {statistics.numel, statistics.finite, statistics.nan, statistics.inf,
-                            statistics.negative_inf, statistics.near_limit}) {
-        add(count);
-      }
-      for (double one : {statistics.low, statistics.high, statistics.mean, statistics.std}) {
-        add(one);
-      }
-      all += statistics.low_text + " " + statistics.high_text;
-    }
+    if (is_measured) add(measurement);
     for (const std::string& element : head) all += "\n" + element;
     return all;
   }

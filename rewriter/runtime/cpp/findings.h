@@ -45,11 +45,11 @@ class Finding {
     std::lock_guard<std::mutex> guard(lock_);
     if (is_there_) return;
     const Row* const row = event.launch ? event.launch->row : nullptr;
-    const int64_t numel = item.statistics.numel;
+    const int64_t numel = item.tensor.numel;
     if (row) launch_ = row->launch, kernel_ = row->kernel;
     name_ = item.label->name;
     text_ = " stopped at " + (row ? "#" + std::to_string(launch_) + " " + kernel_ : "the inputs") + ": " +
-        std::to_string(item.statistics.nan) + " of " + std::to_string(numel) +
+        std::to_string(item.measurement.nan) + " of " + std::to_string(numel) +
         (numel == 1 ? " element of " + name_ + " is" : " elements of " + name_ + " are") + " NaN (--stop)\n";
     call_ = event.call;
     run_ = run;

@@ -163,9 +163,8 @@ inline bool find_fingerprint(AtenTensorHandle handle, std::string& to) {
   Tensor& tensor = item.tensor;
   if (!read_tensor(content, tensor) || !tensor.in_memory) return false;
   tensor.handle = handle;
-  Measured measured;
-  if (!measure_here(item, is_complex(tensor.dtype), measured)) return false;
-  to = hexadecimal(measured.fingerprint);
+  if (!measure_here(item, is_complex(tensor.dtype))) return false;
+  to = hexadecimal(item.measurement.fingerprint);
   return true;
 }
 

@@ -58,15 +58,12 @@ struct Plan {
 class ReadJob : public EventJob {
  public:
   explicit ReadJob(const std::shared_ptr<Plan>& of)
-      : plan(of), bits(of->places.size()), results(of->places.size()),
-        layouts(of->places.size()), is_measured(of->places.size()) {}
+      : plan(of), bits(of->places.size()), layouts(of->places.size()) {}
 
   std::shared_ptr<Plan> plan;  // null while the job is in the plan's pool
   // The index is that of `Plan::places`.
   std::vector<int64_t> bits;      // of scalars
-  std::vector<Measured> results;  // of tensors
   std::vector<Layout> layouts;    // of tensors in their own memory
-  std::vector<char> is_measured;
 
   // The values that a GPU measures, in the order of their rows.
   std::vector<std::size_t> on_gpu;
@@ -82,9 +79,9 @@ class ReadJob : public EventJob {
   bool is_ready() override {
     if (!gpu) return true;
     for (; arrived_ < on_gpu.size(); ++arrived_) {
-      const std::size_t place = on_gpu[arrived_];
-      if (!gpu->gpu().find(first_row + arrived_, waited(), results[place])) return is_lost();
-      is_measured[place] = true;
+      Item& item = event.items[on_gpu[arrived_]];
+      item.is_measured = gpu->gpu().find(first_row + arrived_, waited(), item.measurement);
+      if (!item.is_measured) return is_lost();
     }
     return true;
   }
@@ -95,15 +92,9 @@ class ReadJob : public EventJob {
       Item& item = event.items[i];
       if (!item.is_tensor()) {
         write_scalar(item, plan->kinds[plan->places[i]], bits[i]);
-        continue;
+      } else if (item.is_measured && call->recorder.fingerprints && !event.captured) {
+        item.fingerprint = hexadecimal(item.measurement.fingerprint);
       }
-      if (!is_measured[i]) continue;
-      const Measured& result = results[i];
-      if (result.finite >= 0 && is_number(item.tensor.dtype)) {
-        item.statistics = statistics_of(result, item.tensor);
-        item.measured = true;
-      }
-      if (call->recorder.fingerprints && !event.captured) item.fingerprint = hexadecimal(result.fingerprint);
     }
   }
 
@@ -120,8 +111,8 @@ class ReadJob : public EventJob {
     OwnedJob<ReadJob> job = copy();
     uint64_t count = 0;
     for (std::size_t i = 0; i < on_gpu.size(); ++i) {
-      const std::size_t place = on_gpu[i];
-      job->is_measured[place] = graph->gpu().read_captured(first_row + i, count, job->results[place]);
+      Item& item = job->event.items[on_gpu[i]];
+      item.is_measured = graph->gpu().read_captured(first_row + i, count, item.measurement);
     }
     return job;
   }
@@ -130,7 +121,6 @@ class ReadJob : public EventJob {
   bool go_back() override {
     if (!is_pooled) return false;
     for (Item& item : event.items) item.reset();
-    std::fill(is_measured.begin(), is_measured.end(), 0);
     on_gpu.clear();
     gpu_layouts.clear();
     gpu_data.clear();
@@ -173,10 +163,10 @@ class ReadJob : public EventJob {
       item.text = event.items[i].text;
       item.tensor = event.items[i].tensor;
       item.tensor.handle = nullptr;  // the tensor may be freed by now
+      item.is_measured = event.items[i].is_measured;
+      item.measurement = event.items[i].measurement;
     }
     job->bits = bits;
-    job->results = results;
-    job->is_measured = is_measured;
     return job;
   }
 

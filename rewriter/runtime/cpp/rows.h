@@ -32,7 +32,7 @@ inline void open_row(Json& json, const Event& event) {
 // What is known of a value, as members of its row.
 inline void describe(Json& json, const Item& item) {
   const Tensor& tensor = item.tensor;
-  const Statistics& statistics = item.statistics;
+  const Measured& found = item.measurement;
   json.key("arg").string(item.label->name).key("role").string(item.label->role);
   if (!item.is_tensor()) {
     json.key("type").string(item.kind).key("value").string(item.text);
@@ -44,15 +44,15 @@ inline void describe(Json& json, const Item& item) {
   json.close(']').key("stride").open('[');
   for (int64_t stride : tensor.stride) json.number(stride);
   json.close(']').key("device").string(tensor.device);
-  if (item.measured) {
-    json.key("numel").number(statistics.numel);
-    const NumberTexts numbers(statistics, "null", Json::number_text);
+  if (item.has_statistics()) {
+    json.key("numel").number(tensor.numel);
+    const NumberTexts numbers(item, "null", Json::number_text);
     json.key("min").put(numbers.low).key("max").put(numbers.high);
     json.key("mean").put(numbers.mean).key("std").put(numbers.std);
-    json.key("nan").number(statistics.nan).key("inf").number(statistics.inf);
-    if (statistics.negative_inf) json.key("neginf").number(statistics.negative_inf);
-    if (statistics.near_limit) json.key("near_limit").number(statistics.near_limit);
-    if (statistics.magnitude) json.key("of").string("magnitude");
+    json.key("nan").number(found.nan).key("inf").number(found.infinite());
+    if (found.negative_infinite) json.key("neginf").number(found.negative_infinite);
+    if (found.near_limit) json.key("near_limit").number(found.near_limit);
+    if (is_complex(tensor.dtype)) json.key("of").string("magnitude");
   }
   if (!item.fingerprint.empty()) json.key("fingerprint").string(item.fingerprint);
   if (!item.file.empty()) json.key("file").string(item.file);

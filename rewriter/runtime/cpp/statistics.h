@@ -1,7 +1,6 @@
-// Converts what the engine measured to statistics, and these to texts.
+// What the engine measured, as texts.
 #pragma once
 
-#include <cstring>
 #include <string>
 
 #include "engine/elements.h"
@@ -11,51 +10,30 @@
 
 namespace inductor_rewriter {
 
-inline Statistics statistics_of(const Measured& measured, const Tensor& tensor) {
-  Statistics result;
-  result.numel = tensor.numel;
-  result.magnitude = is_complex(tensor.dtype);
-  result.finite = measured.finite;
-  result.nan = measured.nan;
-  result.inf = measured.positive_infinite + measured.negative_infinite;
-  result.negative_inf = measured.negative_infinite;
-  result.near_limit = measured.near_limit;
-  if (!result.finite) return result;
-  result.mean = measured.mean;
-  result.std = measured.deviation;
-  if (tensor.dtype == dtypes::uint64) {
-    result.low = static_cast<double>(measured.low);
-    result.high = static_cast<double>(measured.high);
-    result.low_text = std::to_string(measured.low);
-    result.high_text = std::to_string(measured.high);
-    return result;
-  }
-  if (tensor.dtype == dtypes::int64) {
-    result.low = static_cast<double>(static_cast<int64_t>(measured.low));
-    result.high = static_cast<double>(static_cast<int64_t>(measured.high));
-  } else {
-    std::memcpy(&result.low, &measured.low, sizeof result.low);
-    std::memcpy(&result.high, &measured.high, sizeof result.high);
-    if (!is_integer(tensor.dtype) && tensor.dtype != dtypes::boolean) return result;
-  }
-  const bool wide = tensor.dtype == dtypes::int64;
-  auto whole = [&](uint64_t bits, double value) {
-    return std::to_string(wide ? static_cast<int64_t>(bits) : static_cast<int64_t>(value));
-  };
-  result.low_text = whole(measured.low, result.low);
-  result.high_text = whole(measured.high, result.high);
-  return result;
+// An extreme of a tensor as float64, which may not hold it if it is an integer.
+inline double extreme_of(uint64_t bits, int32_t dtype) {
+  if (dtype == dtypes::uint64) return static_cast<double>(bits);
+  return dtype == dtypes::int64 ? static_cast<double>(static_cast<int64_t>(bits)) : double_of(bits);
 }
 
 // The extremes, the mean and the deviation as texts: by `write`, unless they are integers, and `none` where there is none.
 struct NumberTexts {
   template <class Write>
-  NumberTexts(const Statistics& of, const char* none, Write&& write) : low(none), high(none), mean(none), std(none) {
+  NumberTexts(const Item& item, const char* none, Write&& write) : low(none), high(none), mean(none), std(none) {
+    const Measured& of = item.measurement;
+    const int32_t dtype = item.tensor.dtype;
+    const auto extreme = [&](uint64_t bits) -> std::string {
+      if (dtype == dtypes::uint64) return std::to_string(bits);
+      if (dtype == dtypes::int64) return std::to_string(static_cast<int64_t>(bits));
+      const double value = double_of(bits);
+      const bool is_whole = is_integer(dtype) || dtype == dtypes::boolean;
+      return is_whole ? std::to_string(static_cast<int64_t>(value)) : write(value);
+    };
     if (!of.finite) return;
-    low = of.low_text.empty() ? write(of.low) : of.low_text;
-    high = of.high_text.empty() ? write(of.high) : of.high_text;
+    low = extreme(of.low);
+    high = extreme(of.high);
     mean = write(of.mean);
-    if (of.finite > 1) std = write(of.std);
+    if (of.finite > 1) std = write(of.deviation);
   }
   std::string low, high, mean, std;
 };
@@ -66,27 +44,25 @@ inline std::string short_number(double value) { return python_general(value); }
 // NaN, infinities, and numbers near the limit of a half-precision type, as `health` in rewriter/runtime/plain.py;
 // empty if there are none.
 inline std::string health_of(const Item& item) {
-  const Statistics& statistics = item.statistics;
+  const Measured& found = item.measurement;
   std::string text;
   auto add = [&](const char* name, int64_t count) {
     if (!count) return;
     if (!text.empty()) text += ' ';
     text += name + std::to_string(count);
   };
-  if (!item.measured) return text;
-  add("nan ", statistics.nan);
-  add("+inf ", statistics.inf - statistics.negative_inf);
-  add("-inf ", statistics.negative_inf);
-  add("near the limit ", statistics.near_limit);
+  if (!item.has_statistics()) return text;
+  add("nan ", found.nan);
+  add("+inf ", found.positive_infinite);
+  add("-inf ", found.negative_infinite);
+  add("near the limit ", found.near_limit);
   if (text.empty()) return text;
-  if (statistics.near_limit) {
-    const double share = 100 * double(statistics.near_limit);
-    text += " (" + python_general(share / double(statistics.numel)) + "%)";
-  }
-  text += " of " + std::to_string(statistics.numel);
-  if (!statistics.finite) return text;
-  const NumberTexts numbers(statistics, "-", short_number);
-  return text + (statistics.magnitude ? "; |x| min " : "; min ") + numbers.low + " max " + numbers.high;
+  const int64_t numel = item.tensor.numel;
+  if (found.near_limit) text += " (" + python_general(100 * double(found.near_limit) / double(numel)) + "%)";
+  text += " of " + std::to_string(numel);
+  if (!found.finite) return text;
+  const NumberTexts numbers(item, "-", short_number);
+  return text + (is_complex(item.tensor.dtype) ? "; |x| min " : "; min ") + numbers.low + " max " + numbers.high;
 }
 
 }  // namespace inductor_rewriter

@@ -118,7 +118,7 @@ inline bool issue_captured(ReadJob& job, Recorder& recorder) {
 }
 
 // Measures a tensor on the host, in its own memory or in a copy. False for more dimensions than can be measured.
-inline bool measure_here(Item& item, bool is_copied, Measured& to) {
+inline bool measure_here(Item& item, bool is_copied) {
   const Tensor& tensor = item.tensor;
   const bool direct = (tensor.on_cpu && !is_copied) || !tensor.numel;
   if (!direct) fetch(item, tensor.on_cpu);
@@ -127,16 +127,14 @@ inline bool measure_here(Item& item, bool is_copied, Measured& to) {
   const Layout layout{
       tensor.dtype, static_cast<int32_t>(shape.size()), tensor.numel, shape.data(), stride.data(),
       tensor.device_index};
-  return measure_on_cpu(layout, direct ? tensor.data : item.host.data, thread_count(), to);
+  return measure_on_cpu(layout, direct ? tensor.data : item.host.data, thread_count(), item.measurement);
 }
 
 inline void measure_on_host(ReadJob& job, std::size_t place, Recorder& recorder) {
   Item& item = job.event.items[place];
   try {
-    if (!measure_here(item, is_copied(item.tensor, recorder), job.results[place])) {
-      throw std::runtime_error("it has more dimensions than can be measured");
-    }
-    job.is_measured[place] = true;
+    item.is_measured = measure_here(item, is_copied(item.tensor, recorder));
+    if (!item.is_measured) throw std::runtime_error("it has more dimensions than can be measured");
   } catch (const std::exception& error) {
     recorder.warn(job.event.about() + " " + item.label->name, error.what());
   }

@@ -22,8 +22,9 @@ enum : int32_t {
 namespace inductor_rewriter {
 
 // The measurement of a tensor by one pass over it.
-// Elements are counted as the shape says: one that an expanded dimension repeats counts each time. For dtypes
-// whose elements are no numbers (packed, quantized) only the fingerprint is known, and `finite` is -1.
+// Elements are counted as the shape says: one that an expanded dimension repeats counts each time. Of complex numbers
+// the magnitude is measured; an element is NaN if either part is, else infinite if either part or its magnitude is. For
+// dtypes whose elements are no numbers (packed, quantized) only the fingerprint is known, and `finite` is -1.
 struct Measured {
   int64_t finite, nan, positive_infinite, negative_infinite;
   // The exact extremes of the finite elements: bits of float64, or the integer itself for int64 and uint64.
@@ -34,6 +35,8 @@ struct Measured {
   uint64_t fingerprint[2];
   // For dtypes of 16 and 8 bits: how many finite elements are near the largest number (elements.h).
   int64_t near_limit;
+
+  INDUCTOR_REWRITER_SHARED int64_t infinite() const { return positive_infinite + negative_infinite; }
 };
 static_assert(sizeof(Measured) == 88, "Python has it as 88 bytes");
 

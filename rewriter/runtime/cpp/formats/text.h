@@ -55,13 +55,13 @@ inline std::string short_dtype(const std::string& name) {
 }
 
 inline std::string statistics_text(const Item& item) {
-  const Statistics& statistics = item.statistics;
-  if (!item.measured) return "not measured";
-  if (!statistics.numel) return "empty";
-  const NumberTexts numbers(statistics, "-", short_number);
-  const std::string text = (statistics.magnitude ? "|x| min " : "min ") + numbers.low + " max " + numbers.high +
+  const Measured& found = item.measurement;
+  if (!item.has_statistics()) return "not measured";
+  if (!item.tensor.numel) return "empty";
+  const NumberTexts numbers(item, "-", short_number);
+  const std::string text = (is_complex(item.tensor.dtype) ? "|x| min " : "min ") + numbers.low + " max " + numbers.high +
       " mean " + numbers.mean + " std " + numbers.std;
-  return text + " nan " + std::to_string(statistics.nan) + " inf " + std::to_string(statistics.inf);
+  return text + " nan " + std::to_string(found.nan) + " inf " + std::to_string(found.infinite());
 }
 
 // The beginning of a line, before the results of the probes.

@@ -183,8 +183,8 @@ inline std::string python_facts(const Item& item, const Form& form) {
   text += form.fact("Number of elements", std::to_string(tensor.numel));
   text += form.fact("Size", "torch.Size(" + joined(tensor.shape) + ")");
   text += form.fact("Dtype", std::string("torch.") + dtype_info(tensor.dtype).name);
-  if (!item.measured) return text;
-  const NumberTexts numbers(item.statistics, "None", [](double value) { return python_repr(value); });
+  if (!item.has_statistics()) return text;
+  const NumberTexts numbers(item, "None", [](double value) { return python_repr(value); });
   text += form.fact("Mean", numbers.mean) + form.fact("Min", numbers.low) + form.fact("Max", numbers.high);
   return text + form.fact("Std", numbers.std);
 }
@@ -195,8 +195,8 @@ inline std::string cpp_facts(const Item& item, const Form& form) {
   if (item.has_head && tensor.numel <= most_values) text += values_text(item);
   text += form.fact("Number of elements", std::to_string(tensor.numel));
   text += form.fact("Dtype", type_text(dtype_info(tensor.dtype)));
-  if (item.measured && item.statistics.numel) {
-    const NumberTexts numbers(item.statistics, "nan", [](double value) { return python_general(value, 6); });
+  if (item.has_statistics() && tensor.numel) {
+    const NumberTexts numbers(item, "nan", [](double value) { return python_general(value, 6); });
     text += form.fact("Mean value", numbers.mean) + form.fact("Min value", numbers.low);
     text += form.fact("Max value", numbers.high);
   }

@@ -15,11 +15,11 @@ class Nan : public Probe {
     Shown shown(event, call, recorder);
     const Item* found = nullptr;
     for (const Item& item : event.items) {
-      if (!item.is_tensor() || !item.measured) continue;
+      if (!item.is_tensor() || !item.has_statistics()) continue;
       const bool is_fresh = shown.is_fresh(item);
       if (recorder.allows(event, item)) continue;
       if (prints && is_fresh) text += health_text(event, item, recorder);
-      if (item.statistics.nan && !found) found = &item;
+      if (item.measurement.nan && !found) found = &item;
     }
     recorder.write(text);
     if (found) recorder.found(event, call, *found);

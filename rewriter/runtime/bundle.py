@@ -51,7 +51,7 @@ INDUCTOR_REWRITER_SHOWN const ObjectFunctions* inductor_rewriter_objects_1() {
 }
 INDUCTOR_REWRITER_SHOWN const char* inductor_rewriter_gpu_compiler(const char* torch) {
   static thread_local std::string text;
-  text = gpu::describe_compiler(torch);
+  text = gpu::Compiler(torch).describe();
   return text.c_str();
 }
 INDUCTOR_REWRITER_SHOWN int inductor_rewriter_fingerprint(void* tensor, char* to) {

@@ -5,9 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string>
-#include <utility>
 
 namespace inductor_rewriter {
 
@@ -41,54 +39,47 @@ class Relaxed {
 
 namespace inductor_rewriter::gpu {
 
+// A function of a library, which any pointer to a function can be set to; null if there is none.
+struct LibraryFunction {
+  void* at;
+  template <class Function>
+  operator Function*() const {
+    return reinterpret_cast<Function*>(at);
+  }
+};
+
 // Functions of the driver. Handles are pointers, sizes are size_t, device memory is an integer of pointer size.
 struct Driver {
-  int (*get_context)(void**) = nullptr;
-  int (*set_context)(void*) = nullptr;
-  int (*get_device)(int*) = nullptr;
-  int (*get_attribute)(int*, int, int) = nullptr;
-  int (*allocate)(uintptr_t*, std::size_t) = nullptr;
-  int (*clear)(uintptr_t, unsigned char, std::size_t) = nullptr;
-  int (*allocate_host)(void**, std::size_t, unsigned) = nullptr;
-  int (*get_device_pointer)(uintptr_t*, void*, unsigned) = nullptr;
-  int (*load)(void**, const void*) = nullptr;
-  int (*get_function)(void**, void*, const char*) = nullptr;
+  std::string lacks;  // one that is not there
+  int (*get_context)(void**) = find("cuCtxGetCurrent");
+  int (*set_context)(void*) = find("cuCtxSetCurrent");
+  int (*get_device)(int*) = find("cuCtxGetDevice");
+  int (*get_attribute)(int*, int, int) = find("cuDeviceGetAttribute");
+  int (*allocate)(uintptr_t*, std::size_t) = find("cuMemAlloc_v2");
+  int (*clear)(uintptr_t, unsigned char, std::size_t) = find("cuMemsetD8_v2");
+  int (*allocate_host)(void**, std::size_t, unsigned) = find("cuMemHostAlloc");
+  int (*get_device_pointer)(uintptr_t*, void*, unsigned) = find("cuMemHostGetDevicePointer_v2");
+  int (*load)(void**, const void*) = find("cuModuleLoadData");
+  int (*get_function)(void**, void*, const char*) = find("cuModuleGetFunction");
   int (*launch)(
       void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
-      void**) = nullptr;
-  int (*launch_with)(const void*, void*, void**, void**) = nullptr;  // with attributes; may be null
-  int (*synchronize)(void*) = nullptr;
-  int (*get_error)(int, const char**) = nullptr;
-
-  std::string find() {
-    const std::pair<void*, const char*> names[] = {
-        {&get_context, "cuCtxGetCurrent"},
-        {&set_context, "cuCtxSetCurrent"},
-        {&get_device, "cuCtxGetDevice"},
-        {&get_attribute, "cuDeviceGetAttribute"},
-        {&allocate, "cuMemAlloc_v2"},
-        {&clear, "cuMemsetD8_v2"},
-        {&allocate_host, "cuMemHostAlloc"},
-        {&get_device_pointer, "cuMemHostGetDevicePointer_v2"},
-        {&load, "cuModuleLoadData"},
-        {&get_function, "cuModuleGetFunction"},
-        {&launch, "cuLaunchKernel"},
-        {&synchronize, "cuStreamSynchronize"},
-        {&get_error, "cuGetErrorString"},
-    };
-    for (const auto& [to, name] : names) {
-      void* const function = find_driver<void*>(name);
-      if (!function) return std::string("the driver lacks ") + name;
-      std::memcpy(to, &function, sizeof function);
-    }
-    launch_with = find_driver<decltype(launch_with)>("cuLaunchKernelEx");
-    return "";
-  }
+      void**) = find("cuLaunchKernel");
+  int (*synchronize)(void*) = find("cuStreamSynchronize");
+  int (*get_error)(int, const char**) = find("cuGetErrorString");
+  int (*launch_with)(const void*, void*, void**, void**) =
+      find_driver<decltype(launch_with)>("cuLaunchKernelEx");  // with attributes; may be null
 
   std::string describe(const char* what, int code) const {
     const char* text = nullptr;
     if (!get_error || get_error(code, &text) || !text) text = "unknown error";
     return std::string(what) + ": " + text;
+  }
+
+ private:
+  LibraryFunction find(const char* name) {
+    const LibraryFunction found{find_driver<void*>(name)};
+    if (!found.at) lacks = name;
+    return found;
   }
 };
 

@@ -244,8 +244,7 @@ class Gpu {
   };
 
   std::string prepare(const char* source, const gpu::Places& places) {
-    std::string problem = driver_.find();
-    if (!problem.empty()) return problem;
+    if (!driver_.lacks.empty()) return "the driver lacks " + driver_.lacks;
     const Relaxed relaxed;
     if (driver_.get_context(&context_) || !context_) return "no device is in use";
     int device = 0, major = 0, minor = 0;
@@ -257,6 +256,7 @@ class Gpu {
     driver_.get_attribute(&cache, 38, device);
     if (cache > 0) most_gathered_ = cache / 16 * 7 / fingerprint::vector_bytes;
     if (processors_ <= 0 || processors_ > 512) processors_ = 128;
+    std::string problem;
     void* const module = gpu::load_kernels(driver_, source, places, major, minor, problem);
     if (!module) return problem;
     const std::pair<void**, const char*> kernels[] = {

@@ -10,7 +10,6 @@
 #include <exception>
 #include <cstring>
 #include <string>
-#include <utility>
 
 #include "cpu.h"
 #include "driver.h"
@@ -18,41 +17,37 @@
 
 namespace inductor_rewriter::gpu {
 
-// NVRTC, the compiler that torch ships: already loaded, or found beside torch's libraries.
+// NVRTC, the compiler that torch ships: already loaded, or found beside torch's libraries, whose directory is `torch`.
 struct Compiler {
-  int (*version)(int*, int*) = nullptr;
-  int (*create)(void**, const char*, const char*, int, const char* const*, const char* const*) =
-      nullptr;
-  int (*compile)(void*, int, const char* const*) = nullptr;
-  int (*get_log_size)(void*, std::size_t*) = nullptr;
-  int (*get_log)(void*, char*) = nullptr;
-  int (*get_code_size)(void*, std::size_t*) = nullptr;
-  int (*get_code)(void*, char*) = nullptr;
-  int (*destroy)(void**) = nullptr;
+  explicit Compiler(const std::string& torch) : library(open(torch)) {}
 
-  // `torch` is the directory of torch's libraries. Returns why there is none.
-  std::string find(const std::string& torch) {
-    void* library = open(torch);
-    if (!library) return "no libnvrtc.so was found";
-    const std::pair<void*, const char*> names[] = {
-        {&version, "nvrtcVersion"},
-        {&create, "nvrtcCreateProgram"},
-        {&compile, "nvrtcCompileProgram"},
-        {&get_log_size, "nvrtcGetProgramLogSize"},
-        {&get_log, "nvrtcGetProgramLog"},
-        {&get_code_size, "nvrtcGetCUBINSize"},
-        {&get_code, "nvrtcGetCUBIN"},
-        {&destroy, "nvrtcDestroyProgram"},
-    };
-    for (const auto& [to, name] : names) {
-      void* const function = dlsym(library, name);
-      if (!function) return std::string("the compiler lacks ") + name;
-      std::memcpy(to, &function, sizeof function);
-    }
-    return "";
+  void* const library;
+  std::string problem = library ? "" : "no libnvrtc.so was found";  // why there is none
+  int (*version)(int*, int*) = find("nvrtcVersion");
+  int (*create)(void**, const char*, const char*, int, const char* const*, const char* const*) =
+      find("nvrtcCreateProgram");
+  int (*compile)(void*, int, const char* const*) = find("nvrtcCompileProgram");
+  int (*get_log_size)(void*, std::size_t*) = find("nvrtcGetProgramLogSize");
+  int (*get_log)(void*, char*) = find("nvrtcGetProgramLog");
+  int (*get_code_size)(void*, std::size_t*) = find("nvrtcGetCUBINSize");
+  int (*get_code)(void*, char*) = find("nvrtcGetCUBIN");
+  int (*destroy)(void**) = find("nvrtcDestroyProgram");
+
+  // Such as "NVRTC 12.9", or why there is none.
+  std::string describe() const {
+    if (!problem.empty()) return problem;
+    int major = 0, minor = 0;
+    version(&major, &minor);
+    return "NVRTC " + std::to_string(major) + "." + std::to_string(minor);
   }
 
  private:
+  LibraryFunction find(const char* name) {
+    const LibraryFunction found{library ? dlsym(library, name) : nullptr};
+    if (library && !found.at) problem = std::string("the compiler lacks ") + name;
+    return found;
+  }
+
   static void* open(const std::string& torch) {
     const char* const names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"};
     auto first = [&](int flags) -> void* {
@@ -77,16 +72,6 @@ struct Compiler {
     return first(RTLD_LAZY);
   }
 };
-
-// Which compiler would be used, such as "NVRTC 12.9", or why there is none. Works without a device.
-inline std::string describe_compiler(const std::string& torch) {
-  Compiler compiler;
-  const std::string problem = compiler.find(torch);
-  if (!problem.empty()) return problem;
-  int major = 0, minor = 0;
-  compiler.version(&major, &minor);
-  return "NVRTC " + std::to_string(major) + "." + std::to_string(minor);
-}
 
 // Compiled kernels that are linked to the recorder: for which device, such as 90, and where; then a 0.
 extern "C" const int64_t inductor_rewriter_kernels[] __attribute__((weak, visibility("hidden")));
@@ -147,13 +132,13 @@ inline void* load_kernels(
     const Driver& driver, const char* source, const Places& places, int major, int minor, std::string& problem) {
   void* module = load_built(driver, places.own, major, minor);
   if (module) return module;
-  Compiler compiler;
-  problem = compiler.find(places.torch);
+  const Compiler compiler(places.torch);
+  problem = compiler.problem;
   const std::string target = std::to_string(10 * major + minor);
   std::string code, path;
   if (!places.cache.empty()) {
     // By all that the code depends on.
-    const std::string from = std::string(source) + "\n" + target + "\n" + describe_compiler(places.torch);
+    const std::string from = std::string(source) + "\n" + target + "\n" + compiler.describe();
     path = places.cache + "/kernel-" + fingerprint_of(from) + ".bin";
     code = read_file(path);
     if (!code.empty() && !driver.load(&module, code.data())) return problem.clear(), module;

@@ -34,10 +34,33 @@
 #include <vector>
 
 #include "../settings.h"
-#include "flight_slot.h"
 #include "files.h"
+#include "process.h"
 
 namespace inductor_rewriter {
+
+// The marks of one thread.
+struct FlightSlot {
+  uint64_t thread, call;
+  int32_t began, began_again;  // the launch plus 1, and its iteration
+  uint64_t began_ns;
+  int32_t ended, ended_again;
+  uint64_t ended_ns;
+  uint64_t number, table;  // the call's number in its wrapper, and its table of launches
+
+  static uint64_t now() { return static_cast<uint64_t>(clock_ns()); }
+  void begin(int32_t launch, int32_t iteration) {
+    began = launch + 1;
+    began_again = iteration;
+    began_ns = now();
+  }
+  void end(int32_t launch, int32_t iteration) {
+    ended_again = iteration;
+    ended = launch + 1;
+    ended_ns = now();
+  }
+};
+static_assert(sizeof(FlightSlot) == 64, "Python has it as 64 bytes");
 
 struct FlightHeader {
   char magic[8];
@@ -98,8 +121,7 @@ class FlightRing {
     FlightRing* const ring = made->open_or_make(root, rank, problem) ? made.release() : nullptr;
     // A failure, such as a full disk, is remembered: not each call tries again.
     all.known.push_back({root, getpid(), ring, problem});
-    static Finisher finisher;
-    finisher.all = &all;
+    static const Finisher finisher;
     return ring;
   }
 
@@ -182,7 +204,7 @@ class FlightRing {
   // The process ends by itself, by the exception with this text if it is not empty.
   void finish(const char* exception = "") {
     char* const room = reinterpret_cast<char*>(header_) + message_at;
-    std::strncpy(room, exception, header_bytes - message_at - 1);
+    if (*exception) std::strncpy(room, exception, header_bytes - message_at - 1);
     header_->state = ended;
   }
 
@@ -298,12 +320,7 @@ class FlightRing {
 
   // Destroyed when the process ends by itself, or the library is unloaded.
   struct Finisher {
-    const All* all = nullptr;
-    ~Finisher() {
-      for (const Known& known : all->known) {
-        if (known.ring && known.pid == getpid()) known.ring->header_->state = ended;
-      }
-    }
+    ~Finisher() { finish_all(""); }
   };
 
   void take() {

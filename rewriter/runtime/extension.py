@@ -131,7 +131,6 @@ def _use(module: Any, functions: int) -> None:
     )
     _count_references(module)
     atexit.register(_finish, module)
-    os.register_at_fork(after_in_child=module.forked)
 
 
 def _count_references(module: Any) -> None:

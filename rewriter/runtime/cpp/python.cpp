@@ -62,7 +62,7 @@ PyObject* attach(PyObject*, PyObject* args) {
   self.calls = new std::vector<Running>;
   self.free = new std::vector<std::unique_ptr<Values>>;
   self.inputs = inputs;
-  self.forks = forks;
+  self.forks = forks();
   self.is_dormant = is_dormant;
   self.leaves_out = leaves_out;
   all_lines().push_back(&self);
@@ -114,18 +114,12 @@ PyObject* finish_all(PyObject*, PyObject* text) {
   Py_RETURN_NONE;
 }
 
-PyObject* forked(PyObject*, PyObject*) {
-  ++forks;
-  Py_RETURN_NONE;
-}
-
 PyMethodDef functions[] = {
     {"attach", attach, METH_VARARGS, nullptr},
     {"use", use, METH_VARARGS, nullptr},
     {"write", write_all, METH_NOARGS, nullptr},
     {"finish", finish_all, METH_O, nullptr},
     {"references", method(count_references), METH_FASTCALL, nullptr},
-    {"forked", forked, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 PyModuleDef module = {
     PyModuleDef_HEAD_INIT, "inductor_rewriter_lines", nullptr, -1, functions, nullptr, nullptr, nullptr, nullptr};

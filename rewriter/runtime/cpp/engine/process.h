@@ -2,9 +2,8 @@
 #pragma once
 
 #include <dlfcn.h>
-#include <sys/mman.h>
+#include <pthread.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <cstdint>
 
@@ -16,26 +15,21 @@ inline int64_t clock_ns(clockid_t clock = CLOCK_MONOTONIC) {
   return int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
 }
 
-// Detects a fork: a forked process sees a page zeroed.
+// How often this process was forked from another one that called this.
+inline int forks() {
+  static int count = 0;
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { ++count; });
+  static_cast<void>(registered);
+  return count;
+}
+
+// Whether this process is a fork of the one that made the mark.
 class ForkMark {
  public:
-  ForkMark() {
-    constexpr int wipe_on_fork = 18;  // MADV_WIPEONFORK, since Linux 4.14
-    void* page = mmap(nullptr, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED) return;
-    if (madvise(page, 1, wipe_on_fork)) munmap(page, 1);
-    else *(page_ = static_cast<char*>(page)) = 1;
-  }
-  ForkMark(const ForkMark&) = delete;
-  ForkMark& operator=(const ForkMark&) = delete;
-  ~ForkMark() {
-    if (page_) munmap(const_cast<char*>(page_), 1);
-  }
-  bool is_fork() const { return page_ ? !*page_ : getpid() != pid_; }
+  bool is_fork() const { return forks_ != forks(); }
 
  private:
-  const int pid_ = getpid();
-  volatile char* page_ = nullptr;
+  const int forks_ = forks();
 };
 
 // Keeps our library loaded although its owner unloads it, as a package's loader does when it is destroyed:

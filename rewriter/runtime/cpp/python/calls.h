@@ -27,7 +27,7 @@ struct Lines {
   void* table;
   std::vector<Running>* calls;
   Py_ssize_t inputs;   // how many values the line of inputs has
-  long forks;          // those of the process that made `calls`
+  int forks;           // those of the process that made `calls`
   bool is_dormant, is_closed, leaves_out;
   std::vector<std::unique_ptr<Values>>* free;  // for lines to come
 };
@@ -39,9 +39,9 @@ inline std::vector<Lines*>& all_lines() {
 }
 
 inline Running* find_call(Lines& self) {
-  if (self.forks != forks) {  // the calls are those of another process
+  if (self.forks != forks()) {  // the calls are those of another process
     self.calls->clear();
-    self.forks = forks;
+    self.forks = forks();
   }
   const unsigned long thread = PyThread_get_thread_ident();
   for (Running& one : *self.calls) {

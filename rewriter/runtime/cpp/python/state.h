@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "../engine/process.h"
 #include "../objects.h"
 
 namespace inductor_rewriter::python {
@@ -37,7 +38,6 @@ inline const ObjectFunctions* recorder = nullptr;
 inline PyObject *tensor_type, *parameter_type, *find_address, *mode_count, *without_modes, *take_tensor, *cannot_guard,
     *is_shared, *save_tensor, *make_positive, *warn;
 inline PyObject *name_cdata, *name_is_neg, *name_write, *name_flush, *name_fileno;
-inline long forks = 0;  // how often this process was forked from another one, which recorded
 
 // Whether a tensor is of no subclass, which may override its functions.
 inline bool is_plain(PyObject* tensor) {

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -114,9 +113,7 @@ class ControlReader {
   }
 
   static bool number(const std::string& digits, int64_t& to) {
-    to = std::atoll(digits.c_str());
-    return !digits.empty() && digits.size() <= 16 && to < int64_t{1} << 53 &&
-        digits.find_first_not_of("0123456789") == std::string::npos;
+    return read_number(digits, 16, to) && to < int64_t{1} << 53;
   }
 };
 

@@ -188,6 +188,16 @@ struct EventPlace {
   const std::string* line = nullptr;  // `#12 before KERNEL`, if there is no iteration
 };
 
+// `#12.1 before KERNEL`, or the phase if there is no launch.
+inline std::string line_text(const EventPlace& place) {
+  if (!place.launch) return place.phase;
+  if (place.line && !place.iteration) return *place.line;
+  std::string text = launch_text(place.launch, place.phase);
+  if (place.iteration) text += "." + std::to_string(place.iteration);
+  text += std::string(" ") + place.phase + (place.phase[0] == 'a' ? "  " : " ");
+  return text + place.launch->row->kernel;
+}
+
 // The values at such a place.
 struct Event : EventPlace {
   Event() = default;

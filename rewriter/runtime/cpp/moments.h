@@ -70,8 +70,7 @@ class Moments {
     moment.labels = &labels;
     moment.probes = &probes;
     const Event event({0, &launch, phase, 0, nullptr});
-    moment.line = event.about() + " " + phase + (phase[0] == 'a' ? "  " : " ");
-    moment.line += launch.row->kernel;
+    moment.line = line_text(event);
     moment.row = event_rows(event, false);
   }
 

@@ -125,16 +125,7 @@ class Printer {
   std::string start(const Event& event) const { return start(event.call); }
 
   // `[rewriter 0] #12.1 before KERNEL`, or `[rewriter 0] inputs`.
-  std::string line(const Event& event) const {
-    std::string text = start(event) + " ";
-    if (event.line && !event.iteration) return text + *event.line;
-    if (!event.launch) return text + event.phase;
-    text += event.about();
-    if (event.iteration) text += "." + std::to_string(event.iteration);
-    text += std::string(" ") + event.phase;
-    text.append(event.phase[0] == 'a' ? 2 : 1, ' ');
-    return text + event.launch->row->kernel;
-  }
+  std::string line(const Event& event) const { return start(event) + " " + line_text(event); }
 
   // `[rewriter 0] #12 KERNEL`, for a line about a launch as a whole.
   std::string about(const Event& event) const {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -14,21 +13,27 @@
 
 namespace inductor_rewriter {
 
+// Reads a number of up to `most` digits; false for any other text.
+inline bool read_number(const std::string& digits, std::size_t most, int64_t& to) {
+  to = std::atoll(digits.c_str());
+  return !digits.empty() && digits.size() <= most && digits.find_first_not_of("0123456789") == std::string::npos;
+}
+
 constexpr uint64_t most_bytes = ~uint64_t{0} >> 1;  // for a file
 
 // Parses a size such as `500M`, `10GB` or `2GiB`.
 inline uint64_t parse_bytes(const std::string& text) {
   const std::size_t digits = text.find_first_not_of("0123456789");
-  const std::string number = text.substr(0, digits);
+  int64_t number = 0;
   std::string unit = digits == std::string::npos ? "" : text.substr(digits);
   if (!unit.empty() && unit.back() == 'B') unit.pop_back();
   const bool binary = unit.size() == 2 && unit[1] == 'i';
   const std::string powers = " KMGT";
   const std::size_t power = unit.empty() ? 0 : powers.find(unit[0], 1);
-  const bool sound = !number.empty() && number.size() <= 15 && std::atoll(number.c_str()) > 0 &&
+  const bool sound = read_number(text.substr(0, digits), 15, number) && number > 0 &&
       power != std::string::npos && unit.size() <= 1 + std::size_t(binary);
   if (!sound) throw std::runtime_error("'" + text + "' is no size, such as 500M or 10G");
-  uint64_t size = static_cast<uint64_t>(std::atoll(number.c_str()));
+  uint64_t size = static_cast<uint64_t>(number);
   for (std::size_t i = 0; i < power; ++i) {
     const uint64_t factor = binary ? 1024 : 1000;
     if (size > most_bytes / factor) return most_bytes;
@@ -52,11 +57,9 @@ inline uint64_t wanted_bytes(const char* from_table) {
 inline std::size_t wanted_calls(int from_table) {
   const char* wanted = std::getenv("REWRITER_KEEP");
   if (!wanted || !*wanted) return static_cast<std::size_t>(from_table);
-  const std::string text = wanted;
-  const bool sound = text.size() < 10 && text.find_first_not_of("0123456789") == std::string::npos;
-  const int number = sound ? std::atoi(wanted) : 0;
-  if (!number) {
-    throw std::runtime_error("REWRITER_KEEP: '" + text + "' is no number of calls, such as 5");
+  int64_t number = 0;
+  if (!read_number(wanted, 9, number) || !number) {
+    throw std::runtime_error("REWRITER_KEEP: '" + std::string(wanted) + "' is no number of calls, such as 5");
   }
   return static_cast<std::size_t>(number);
 }
@@ -64,9 +67,8 @@ inline std::size_t wanted_calls(int from_table) {
 // The value of an environment variable; -1 if it is not set, or not a number.
 inline int number_of(const char* variable) {
   const char* text = std::getenv(variable);
-  if (!text || !*text) return -1;
-  const bool sound = std::strspn(text, "0123456789") == std::strlen(text);
-  return sound && std::strlen(text) < 10 ? std::atoi(text) : -1;
+  int64_t number = 0;
+  return text && read_number(text, 9, number) ? static_cast<int>(number) : -1;
 }
 
 // The number of this process in its job, 0 if it has none. torchrun and most launchers set RANK. Others set at
@@ -102,15 +104,15 @@ class Calls {
       const std::size_t slash = std::min(part.find('/'), part.size());
       const std::size_t dash = std::min(part.find('-'), slash);
       Range range;
-      bool sound = read(part.substr(0, dash), range.low);
+      bool sound = read_number(part.substr(0, dash), most, range.low);
       range.high = range.low;
       if (dash < slash) {
         const std::string last = part.substr(dash + 1, slash - dash - 1);
         range.high = INT64_MAX;
-        sound = sound && (last.empty() || read(last, range.high));
+        sound = sound && (last.empty() || read_number(last, most, range.high));
       }
       if (slash < part.size()) {
-        sound = sound && dash < slash && read(part.substr(slash + 1), range.step) && range.step;
+        sound = sound && dash < slash && read_number(part.substr(slash + 1), most, range.step) && range.step;
       }
       if (!sound || range.low > range.high) {
         throw std::runtime_error("'" + part + "' is no call or range of calls, such as 3-5");
@@ -130,15 +132,10 @@ class Calls {
   }
 
  private:
+  static constexpr std::size_t most = 15;  // digits
   struct Range {
     int64_t low = 0, high = 0, step = 1;
   };
-
-  static bool read(const std::string& digits, int64_t& number) {
-    number = std::atoll(digits.c_str());
-    return !digits.empty() && digits.size() <= 15 &&
-        digits.find_first_not_of("0123456789") == std::string::npos;
-  }
 
   std::vector<Range> ranges_;
 };

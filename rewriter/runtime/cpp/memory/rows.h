@@ -17,44 +17,46 @@
 
 namespace inductor_rewriter {
 
-// A store of a launch outside of a buffer. `count` and `distance`, from the edge of the buffer, are
-// in elements.
+// A store of a launch outside of a buffer.
 struct Store {
-  int launch = -1;
-  const char* kernel = nullptr;  // null if not known
-  int since = -1;  // the launch after which the band was still intact; -1: none
-  std::string buffer;
-  int allocated = -1;  // the event that allocated the buffer
-  const char* side = "";  // `before` the buffer, or `behind` it
-  int64_t distance = 0, count = 0;
-  int32_t dtype = 0;
-  std::string value;  // empty if not known
-  bool is_captured = false;
+  const Damage& damage;
+  const Memory& memory;
+  const Row* launch;  // null if not known
+  int since;  // the launch after which the band was still intact; -1: none
+  const std::string& buffer;
+  int allocated;  // the event that allocated the buffer
+  bool is_behind, is_captured;
+
+  int64_t number() const { return static_cast<int64_t>(damage.launch) - 1; }
+  const char* side() const { return is_behind ? "behind" : "before"; }
 };
 
 // The element that was written; empty if not all of its bytes are known.
-inline std::string stored_value(const Damage& damage, const Memory& memory) {
-  if (memory.item > static_cast<int>(sizeof damage.element)) return "";
-  if (is_number(memory.dtype)) {
-    return element_text(reinterpret_cast<const char*>(damage.element), memory.dtype, true);
+inline std::string value_of(const Store& store) {
+  const unsigned char* const from = store.damage.element;
+  if (store.memory.item > static_cast<int>(sizeof store.damage.element)) return "";
+  if (is_number(store.memory.dtype)) {
+    return element_text(reinterpret_cast<const char*>(from), store.memory.dtype, true);
   }
   std::string text;
-  for (int i = 0; i < memory.item; ++i) {
-    for (int shift : {4, 0}) text += "0123456789abcdef"[damage.element[i] >> shift & 15];
+  for (int i = 0; i < store.memory.item; ++i) {
+    for (int shift : {4, 0}) text += "0123456789abcdef"[from[i] >> shift & 15];
   }
   return text;
 }
 
 inline std::string store_row(const Store& store) {
+  const std::string value = value_of(store);
   Json json(false);
   json.open('{').key("event").string("memory").key("probe").string("bounds");
-  json.key("what").string("store out of bounds").key("launch").number(int64_t{store.launch});
-  if (store.kernel) json.key("kernel").string(store.kernel);
+  json.key("what").string("store out of bounds").key("launch").number(store.number());
+  if (store.launch) json.key("kernel").string(store.launch->kernel);
   if (store.since >= 0) json.key("since").number(int64_t{store.since});
   json.key("buffer").string(store.buffer).key("allocated").number(int64_t{store.allocated});
-  json.key("side").string(store.side).key("distance").number(store.distance);
-  json.key("count").number(store.count).key("dtype").string(dtype_info(store.dtype).name);
-  if (!store.value.empty()) json.key("value").string(store.value);
+  json.key("side").string(store.side()).key("distance").number(static_cast<int64_t>(store.damage.distance));
+  json.key("count").number(static_cast<int64_t>(store.damage.count));
+  json.key("dtype").string(dtype_info(store.memory.dtype).name);
+  if (!value.empty()) json.key("value").string(value);
   if (store.is_captured) json.key("captured").put("true");
   return json.close('}').text + "\n";
 }
@@ -62,16 +64,14 @@ inline std::string store_row(const Store& store) {
 // `#12 KERNEL wrote outside buf3: 1 element, the nearest right behind its end, 3.5`, after the
 // beginning of every line.
 inline std::string store_line(const std::string& start, const Store& store) {
-  const std::string side = store.side;
-  std::string line = start + " #" + std::to_string(store.launch);
-  if (store.kernel) line += " " + std::string(store.kernel);
-  line += " wrote outside " + store.buffer + ": ";
-  line += store.count == 1 ? "1 element" : std::to_string(store.count) + " elements";
-  line += ", the nearest ";
-  line += store.distance ? std::to_string(store.distance) + " elements " : "right ";
-  line += side + (side == "behind" ? " its end" : " its start");
-  if (!store.value.empty()) line += ", " + store.value;
-  return line + "\n";
+  const std::string value = value_of(store);
+  const uint64_t count = store.damage.count, distance = store.damage.distance;
+  std::string line = start + " #" + std::to_string(store.number());
+  if (store.launch) line += std::string(" ") + store.launch->kernel;
+  line += " wrote outside " + store.buffer + ": " + std::to_string(count) + (count == 1 ? " element" : " elements");
+  line += ", the nearest " + (distance ? std::to_string(distance) + " elements " : "right ");
+  line += store.side() + std::string(store.is_behind ? " its end" : " its start");
+  return line + (value.empty() ? "" : ", " + value) + "\n";
 }
 
 // Reasons why a probe left buffers out, with their numbers.

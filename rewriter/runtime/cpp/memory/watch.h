@@ -31,12 +31,11 @@ class MemoryOfWrapper {
               "': expected 0, 1, off, or PROBE=0 and PROBE=1; fill 0 is used");
     }
     const char* text = std::getenv("REWRITER_GUARD");
-    const std::string guard = text ? text : "";
-    if (!guard.empty() && guard.size() < 9 &&
-        guard.find_first_not_of("0123456789") == std::string::npos) {
-      guard_ = (std::atoll(guard.c_str()) + 511) / 512 * 512;
-    } else if (!guard.empty()) {
-      recorder.warn("memory", "REWRITER_GUARD is '" + guard + "': expected a number of bytes");
+    int64_t guard = 0;
+    if (text && read_number(text, 8, guard)) {
+      guard_ = (guard + 511) / 512 * 512;
+    } else if (text && *text) {
+      recorder.warn("memory", "REWRITER_GUARD is '" + std::string(text) + "': expected a number of bytes");
     }
   }
 
@@ -485,20 +484,12 @@ class MemoryOfWrapper {
   void write(
       RunningCall& call, const Watched& watched, const Damage& damage, const Buffer& buffer,
       int side) {
-    Store store;
-    store.launch = static_cast<int>(damage.launch) - 1;
-    const Row* const row = recorder_.row_of(store.launch);
-    if (row) store.kernel = row->kernel;
-    const auto at = std::find(watched.launches.begin(), watched.launches.end(), store.launch);
-    if (at != watched.launches.begin()) store.since = *(at - 1);
-    store.buffer = line_of(buffer.event).buffer;
-    store.allocated = buffer.event;
-    store.side = side ? "behind" : "before";
-    store.distance = static_cast<int64_t>(damage.distance);
-    store.count = static_cast<int64_t>(damage.count);
-    store.dtype = buffer.memory.dtype;
-    store.value = stored_value(damage, buffer.memory);
-    store.is_captured = watched.is_captured;
+    const int launch = static_cast<int>(damage.launch) - 1;
+    const auto at = std::find(watched.launches.begin(), watched.launches.end(), launch);
+    const int since = at != watched.launches.begin() ? *(at - 1) : -1;
+    const Store store{
+        damage, buffer.memory, recorder_.row_of(launch), since, line_of(buffer.event).buffer, buffer.event,
+        side != 0, watched.is_captured};
     append(call, store_row(store));
     const std::string line = store_line(recorder_.start(call.number), store);
     recorder_.write_now(line.data(), line.size());

@@ -44,7 +44,7 @@ class Device:
     def measure(self, tensors: Sequence[torch.Tensor], when: int, stream: int = 0) -> int:
         layouts = Layouts(tensors)
         self.kept.append(layouts)
-        return int(self.functions.device_measure(*layouts.pointers(), len(tensors), stream, when))
+        return int(self.functions.device_measure(layouts.all, len(tensors), stream, when))
 
     def read(
         self, first: int, tensors: Sequence[torch.Tensor], waited: int = 0
@@ -68,7 +68,7 @@ class Device:
         layouts = Layouts(tensors)
         room = layouts.room()
         count = len(tensors)
-        assert self.functions.measure_here(*layouts.pointers(), count, room) == count
+        assert self.functions.measure_here(layouts.all, count, room) == count
         return layouts.decode(room)
 
     def check_all(self, tensors: Sequence[torch.Tensor], when: int, size: int) -> None:
@@ -128,7 +128,7 @@ def emulation(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     subprocess.run(command, check=True)
     functions = ctypes.CDLL(str(library))
     pointer, number, wide = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64
-    functions.device_measure.argtypes = [pointer, pointer, number, number, number]
+    functions.device_measure.argtypes = [pointer, number, number, number]
     functions.device_measure.restype = wide
     functions.device_read.argtypes = [wide, number, ctypes.c_int64, pointer]
     functions.device_act.argtypes = [pointer, number, wide, pointer, number, number, pointer]

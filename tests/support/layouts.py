@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 MEASURED = struct.Struct("=4q2Q2d2Qq")
-_LAYOUT = struct.Struct("@iiqPPi")
+_LAYOUT = struct.Struct("@iiqPPP")
 # The name of each dtype at the place of its number, as in cpp/engine/elements.h.
 _NAMES = (
     *("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"),
@@ -33,28 +33,18 @@ def _dtype_numbers() -> dict[torch.dtype, int]:
 
 
 class Layouts:
-    """The layouts of tensors on the CPU, and where their elements are."""
+    """The layouts of tensors on the CPU, `all` as an array."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self.tensors = [tensor.resolve_conj().resolve_neg() for tensor in tensors]
-        self._memory = [self._layout(tensor) for tensor in self.tensors]
+        self._sizes: list[Any] = []
+        self.all = b"".join(map(self._layout, self.tensors))
 
-    @staticmethod
-    def _layout(tensor: torch.Tensor) -> Any:
+    def _layout(self, tensor: torch.Tensor) -> bytes:
         dim = tensor.dim()
-        memory = ctypes.create_string_buffer(_LAYOUT.size + 16 * dim)
-        sizes = ctypes.addressof(memory) + _LAYOUT.size
-        number = _dtype_numbers()[tensor.dtype]
-        head = _LAYOUT.pack(number, dim, tensor.numel(), sizes, sizes + 8 * dim, -1)
-        memory.raw = head + struct.pack(f"{2 * dim}q", *tensor.shape, *tensor.stride())
-        return memory
-
-    def pointers(self) -> tuple[bytes, bytes]:
-        """As two arrays."""
-        count = len(self.tensors)
-        layouts = map(ctypes.addressof, self._memory)
-        data = (tensor.data_ptr() for tensor in self.tensors)
-        return struct.pack(f"{count}P", *layouts), struct.pack(f"{count}P", *data)
+        self._sizes.append((ctypes.c_int64 * (2 * dim))(*tensor.shape, *tensor.stride()))
+        sizes, number = ctypes.addressof(self._sizes[-1]), _dtype_numbers()[tensor.dtype]
+        return _LAYOUT.pack(number, dim, tensor.numel(), sizes, sizes + 8 * dim, tensor.data_ptr())
 
     def room(self) -> Any:
         """For a `Measured` of each."""

@@ -111,6 +111,10 @@ struct Tensor {
   int64_t numel = 1;
   int64_t bytes = 0;  // from the first element to the end of the last one
   std::vector<int64_t> shape, stride;
+
+  Layout layout() const {
+    return {dtype, static_cast<int32_t>(shape.size()), numel, shape.data(), stride.data(), data};
+  }
 };
 
 // Elements that the host can read.
@@ -125,6 +129,7 @@ struct Host {
 struct Item {
   const Label* label = nullptr;
   const char* kind = "other";  // tensor, int, float, bool, or another type of Python
+  int64_t bits = 0;  // of a number
   std::string text;  // if it is not a tensor
   Tensor tensor;
   Host host;

@@ -52,9 +52,7 @@ class GpuRows {
   }
 
   // Issues the measuring of tensors; their rows begin at `first`. False if it failed.
-  bool issue(
-      const std::vector<const Layout*>& layouts, const std::vector<const void*>& data, void* stream,
-      Gpu::When when, uint64_t& first) {
+  bool issue(const std::vector<Layout>& layouts, void* stream, Gpu::When when, uint64_t& first) {
     const int count = static_cast<int>(layouts.size());
     std::lock_guard<std::mutex> guard(issuing_);
     // What this device measures does not settle the others.
@@ -64,7 +62,7 @@ class GpuRows {
       });
     }
     first = gpu_.ring.reserve(static_cast<uint64_t>(count));
-    if (gpu_.measure(layouts.data(), data.data(), count, stream, first, when)) {
+    if (gpu_.measure(layouts.data(), count, stream, first, when)) {
       // Set after measuring: another thread that settles in between resets it.
       if (when == Gpu::When::together) All::get().waits = true;
       return true;

@@ -58,17 +58,13 @@ struct Plan {
 class ReadJob : public EventJob {
  public:
   explicit ReadJob(const std::shared_ptr<Plan>& of)
-      : plan(of), bits(of->places.size()), layouts(of->places.size()) {}
+      : plan(of) {}
 
   std::shared_ptr<Plan> plan;  // null while the job is in the plan's pool
-  // The index is that of `Plan::places`.
-  std::vector<int64_t> bits;      // of scalars
-  std::vector<Layout> layouts;    // of tensors in their own memory
 
   // The values that a GPU measures, in the order of their rows.
   std::vector<std::size_t> on_gpu;
-  std::vector<const Layout*> gpu_layouts;
-  std::vector<const void*> gpu_data;
+  std::vector<Layout> gpu_layouts;
   GpuRows* gpu = nullptr;  // null: measuring was not issued
   bool has_stream = false;
   void* stream = nullptr;  // torch's current one
@@ -91,7 +87,7 @@ class ReadJob : public EventJob {
     for (std::size_t i = 0; i < event.items.size(); ++i) {
       Item& item = event.items[i];
       if (!item.is_tensor()) {
-        write_scalar(item, plan->kinds[plan->places[i]], bits[i]);
+        write_scalar(item, plan->kinds[plan->places[i]]);
       } else if (item.is_measured && call->recorder.fingerprints && !event.captured) {
         item.fingerprint = hexadecimal(item.measurement.fingerprint);
       }
@@ -123,7 +119,6 @@ class ReadJob : public EventJob {
     for (Item& item : event.items) item.reset();
     on_gpu.clear();
     gpu_layouts.clear();
-    gpu_data.clear();
     gpu = graph = nullptr;
     event.captured = false;
     arrived_ = 0;
@@ -135,7 +130,8 @@ class ReadJob : public EventJob {
   }
 
  private:
-  static void write_scalar(Item& item, Content::Kind kind, int64_t bits) {
+  static void write_scalar(Item& item, Content::Kind kind) {
+    const int64_t bits = item.bits;
     using Kind = Content::Kind;
     double floating;
     switch (kind) {
@@ -161,12 +157,12 @@ class ReadJob : public EventJob {
       item.label = event.items[i].label;
       item.kind = event.items[i].kind;
       item.text = event.items[i].text;
+      item.bits = event.items[i].bits;
       item.tensor = event.items[i].tensor;
       item.tensor.handle = nullptr;  // the tensor may be freed by now
       item.is_measured = event.items[i].is_measured;
       item.measurement = event.items[i].measurement;
     }
-    job->bits = bits;
     return job;
   }
 
@@ -213,7 +209,7 @@ class RecentPlans {
     OwnedJob<ReadJob> job = take(plan, labels, contents);
     for (std::size_t i = 0; i < plan->places.size(); ++i) {
       const std::size_t place = plan->places[i];
-      job->bits[i] = contents[place].integer;
+      job->event.items[i].bits = contents[place].integer;
       if (contents[place].kind == Content::Kind::text) {
         job->event.items[i].kind = contents[place].type;
         job->event.items[i].text = contents[place].text;
@@ -311,12 +307,7 @@ class RecentPlans {
       Item& item = job->event.items[i];
       item.label = &labels[place];
       item.kind = kinds[static_cast<int>(contents[place].kind)];
-      if (!item.is_tensor()) continue;
-      set_facts(seen_[place], item.tensor);
-      const Tensor& tensor = item.tensor;
-      job->layouts[i] = {
-          tensor.dtype, static_cast<int32_t>(tensor.shape.size()), tensor.numel,
-          tensor.shape.data(), tensor.stride.data(), tensor.device_index};
+      if (item.is_tensor()) set_facts(seen_[place], item.tensor);
     }
     return OwnedJob<ReadJob>(job.release());
   }

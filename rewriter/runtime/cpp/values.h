@@ -84,7 +84,7 @@ inline bool issue(ReadJob& job, Recorder& recorder) {
   const Gpu::When when = recorder.prompt ? Gpu::When::at_once
       : is_together(job)                 ? Gpu::When::together
                                          : Gpu::When::soon;
-  if (!gpu->issue(job.gpu_layouts, job.gpu_data, job.stream, when, job.first_row)) {
+  if (!gpu->issue(job.gpu_layouts, job.stream, when, job.first_row)) {
     recorder.warn(job.event.about(), gpu->gpu().problem_of_last());
     return false;
   }
@@ -94,8 +94,7 @@ inline bool issue(ReadJob& job, Recorder& recorder) {
 
 inline void add_to_gpu(ReadJob& job, std::size_t place) {
   job.on_gpu.push_back(place);
-  job.gpu_layouts.push_back(&job.layouts[place]);
-  job.gpu_data.push_back(job.event.items[place].tensor.data);
+  job.gpu_layouts.push_back(job.event.items[place].tensor.layout());
 }
 
 // Has each replay of the CUDA graph that is being captured measure the values. False: it cannot.
@@ -104,7 +103,7 @@ inline bool issue_captured(ReadJob& job, Recorder& recorder) {
   GpuRows* gpu = GpuRows::of(job.plan->gpu, problem);
   if (gpu) {
     const int count = static_cast<int>(job.on_gpu.size());
-    if (gpu->gpu().capture(job.gpu_layouts.data(), job.gpu_data.data(), count, job.stream, job.first_row)) {
+    if (gpu->gpu().capture(job.gpu_layouts.data(), count, job.stream, job.first_row)) {
       job.graph = gpu;
       return true;
     }
@@ -121,13 +120,14 @@ inline bool issue_captured(ReadJob& job, Recorder& recorder) {
 inline bool measure_here(Item& item, bool is_copied) {
   const Tensor& tensor = item.tensor;
   const bool direct = (tensor.on_cpu && !is_copied) || !tensor.numel;
-  if (!direct) fetch(item, tensor.on_cpu);
-  const auto& shape = direct ? tensor.shape : item.host.shape;
-  const auto& stride = direct ? tensor.stride : item.host.stride;
-  const Layout layout{
-      tensor.dtype, static_cast<int32_t>(shape.size()), tensor.numel, shape.data(), stride.data(),
-      tensor.device_index};
-  return measure_on_cpu(layout, direct ? tensor.data : item.host.data, thread_count(), item.measurement);
+  Layout layout = tensor.layout();
+  if (!direct) {
+    fetch(item, tensor.on_cpu);
+    layout.shape = item.host.shape.data();
+    layout.stride = item.host.stride.data();
+    layout.data = item.host.data;
+  }
+  return measure_on_cpu(layout, thread_count(), item.measurement);
 }
 
 inline void measure_on_host(ReadJob& job, std::size_t place, Recorder& recorder) {

@@ -211,10 +211,9 @@ void run(unsigned blocks, bool lacks_first = false) {
 }  // namespace
 
 // Measures tensors on the CPU: what the kernels are held against. How many were measured.
-extern "C" int measure_here(
-    const Layout* const* layouts, const void* const* data, int count, Measured* to) {
+extern "C" int measure_here(const Layout* layouts, int count, Measured* to) {
   int done = 0;
-  while (done < count && measure_on_cpu(*layouts[done], data[done], 1, to[done])) ++done;
+  while (done < count && measure_on_cpu(layouts[done], 1, to[done])) ++done;
   return done;
 }
 
@@ -288,12 +287,11 @@ Gpu& device_here() {
 }  // namespace
 
 // Issues the measuring of tensors on one of several streams: the first row, or 0.
-extern "C" uint64_t device_measure(
-    const Layout* const* layouts, const void* const* data, int count, int stream, int when) {
+extern "C" uint64_t device_measure(const Layout* layouts, int count, int stream, int when) {
   Gpu& gpu = device_here();
   const uint64_t first = gpu.ring.reserve(static_cast<uint64_t>(count));
   void* const on = reinterpret_cast<void*>(static_cast<uintptr_t>(stream));
-  const bool done = gpu.measure(layouts, data, count, on, first, static_cast<Gpu::When>(when));
+  const bool done = gpu.measure(layouts, count, on, first, static_cast<Gpu::When>(when));
   return done ? first : 0;
 }
 

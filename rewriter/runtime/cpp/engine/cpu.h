@@ -436,9 +436,9 @@ inline Part measure_bytes(const char* from, int count, const double (&values)[25
 // One tensor, and where its elements are.
 class Pass {
  public:
-  Pass(const Layout& layout, const Dimensions& dims, const char* data)
+  Pass(const Layout& layout, const Dimensions& dims)
       : dtype_(layout.dtype), size_(elements::size(layout.dtype)),
-        bytes_(layout.numel * elements::size(layout.dtype)), data_(data), dims_(dims),
+        bytes_(layout.numel * elements::size(layout.dtype)), data_(layout.data), dims_(dims),
         contiguous_(dims.is_contiguous()) {}
 
   // Measures the tiles from `first` up to, but without, `last`.
@@ -580,8 +580,7 @@ inline Measured finish(const Part& part, int32_t dtype, int64_t bytes) {
 
 // Counts finite elements that are near the limit of their dtype: in another pass, if the extremes say that
 // there may be some.
-inline int64_t count_near_limit(
-    const Layout& layout, const Dimensions& dims, const char* data, const Measured& of) {
+inline int64_t count_near_limit(const Layout& layout, const Dimensions& dims, const Measured& of) {
   const int32_t dtype = layout.dtype;
   const double half = elements::half_of_largest(dtype);
   if (half == 0 || of.finite <= 0) return 0;
@@ -590,7 +589,7 @@ inline int64_t count_near_limit(
   const int size = elements::size(dtype);
   alignas(64) double values[block_elements];
   alignas(64) char room[block_elements * 2];
-  Gather gather(dims, data, size);
+  Gather gather(dims, layout.data, size);
   if (layout.numel) gather.seek(0);
   int64_t count = 0;
   for (int64_t done = 0; done < layout.numel; done += block_elements) {
@@ -630,7 +629,7 @@ inline bool share(int64_t count, int threads, const Work& work) {
 // Measures a tensor on the CPU. Elements are read as they are in memory: torch's bits for conjugate and
 // negative views are ignored. With more than one thread, large tensors are shared among OpenMP's threads.
 // False, with nothing measured, for more than 64 dimensions or an unknown dtype.
-inline bool measure_on_cpu(const Layout& layout, const void* data, int threads, Measured& to) {
+inline bool measure_on_cpu(const Layout& layout, int threads, Measured& to) {
   Dimensions dims;
   const int size = elements::size(layout.dtype);
   if (!size || !dims.read(layout)) return false;
@@ -638,7 +637,7 @@ inline bool measure_on_cpu(const Layout& layout, const void* data, int threads, 
   const int64_t tiles = (bytes + fingerprint::tile_bytes - 1) / fingerprint::tile_bytes;
   const int64_t chunk = std::max((tiles + cpu::most_chunks - 1) / cpu::most_chunks, cpu::chunk_tiles);
   const int64_t chunks = (tiles + chunk - 1) / chunk;
-  const cpu::Pass pass(layout, dims, static_cast<const char*>(data));
+  const cpu::Pass pass(layout, dims);
   const auto measure = [&](int64_t i) { return pass.measure(i * chunk, std::min((i + 1) * chunk, tiles)); };
   std::vector<cpu::Part> parts(static_cast<std::size_t>(chunks > 1 && threads > 1 ? chunks : 0));
   const bool is_shared = !parts.empty() &&
@@ -646,7 +645,7 @@ inline bool measure_on_cpu(const Layout& layout, const void* data, int threads, 
   cpu::Part all;
   for (int64_t i = 0; i < chunks; ++i) all.merge(is_shared ? parts[static_cast<std::size_t>(i)] : measure(i));
   to = cpu::finish(all, layout.dtype, bytes);
-  to.near_limit = cpu::count_near_limit(layout, dims, static_cast<const char*>(data), to);
+  to.near_limit = cpu::count_near_limit(layout, dims, to);
   return true;
 }
 
@@ -654,7 +653,7 @@ inline bool measure_on_cpu(const Layout& layout, const void* data, int threads, 
 inline std::string fingerprint_of(const std::string& bytes) {
   const int64_t size = static_cast<int64_t>(bytes.size()), stride = 1;
   Measured measured;
-  measure_on_cpu({dtypes::uint8, 1, size, &size, &stride, -1}, bytes.data(), 1, measured);
+  measure_on_cpu({dtypes::uint8, 1, size, &size, &stride, bytes.data()}, 1, measured);
   return hexadecimal(measured.fingerprint);
 }
 

@@ -40,13 +40,14 @@ struct Measured {
 };
 static_assert(sizeof(Measured) == 88, "Python has it as 88 bytes");
 
+// A tensor: where its elements are, and what they are.
 struct Layout {
   int32_t dtype;  // c10::ScalarType
   int32_t dim;
   int64_t numel;
   const int64_t* shape;
   const int64_t* stride;  // in elements; any, also 0 and negative
-  int32_t device;         // -1: CPU
+  const char* data;       // the first element
 };
 
 }  // namespace inductor_rewriter

@@ -60,21 +60,19 @@ class Gpu {
 
   // Measures `count` tensors on a stream that is not being captured, into reserved rows from `first_row`
   // on. False: it failed, and nothing was launched.
-  bool measure(
-      const Layout* const* layouts, const void* const* data, int count, void* stream,
-      uint64_t first_row, When when = When::soon) {
+  bool measure(const Layout* layouts, int count, void* stream, uint64_t first_row, When when) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (when == When::at_once) {
       launch_gathered();
-      return issue(layouts, data, count, stream, false, first_row);
+      return issue(layouts, count, stream, false, first_row);
     }
     // All tensors are checked before the first launch, so that none is measured if one cannot be.
-    if (count > gpu::quick_tasks && !can_read(layouts, data, count)) return false;
+    if (count > gpu::quick_tasks && !can_read(layouts, count)) return false;
     for (int done = 0; done < count; done += gpu::quick_tasks) {
       const int some = count - done < gpu::quick_tasks ? count - done : gpu::quick_tasks;
       const uint64_t first = first_row + static_cast<uint64_t>(done);
-      if (gather(layouts + done, data + done, some, stream, first, when)) continue;
-      if (!issue(layouts + done, data + done, some, stream, false, first)) return false;
+      if (gather(layouts + done, some, stream, first, when)) continue;
+      if (!issue(layouts + done, some, stream, false, first)) return false;
     }
     const bool waits = when == When::together && keeps_memory() && gathered_vectors_ < most_gathered_;
     return waits || launch_gathered();
@@ -130,9 +128,7 @@ class Gpu {
 
   // Adds the measuring of tensors to a CUDA graph that is being captured on the stream: each replay
   // measures them, into rows that only this graph uses. `first` is set to the number of the first one.
-  bool capture(
-      const Layout* const* layouts, const void* const* data, int count, void* stream,
-      uint64_t& first) {
+  bool capture(const Layout* layouts, int count, void* stream, uint64_t& first) {
     const std::lock_guard<std::mutex> lock(mutex_);
     launch_gathered();
     if (captured_ + static_cast<uint64_t>(count) > captured_rows) {
@@ -140,7 +136,7 @@ class Gpu {
       return false;
     }
     first = captured_;
-    if (!issue(layouts, data, count, stream, true, first)) return false;
+    if (!issue(layouts, count, stream, true, first)) return false;
     captured_ += static_cast<uint64_t>(count);
     return true;
   }
@@ -336,9 +332,7 @@ class Gpu {
   // Adds tensors to the next launch of the quick kernel. False if that kernel cannot measure one of them:
   // then none is added. How a tensor is split among blocks depends only on the tensor and on `when`, so
   // that two runs give the same numbers to the last bit.
-  bool gather(
-      const Layout* const* layouts, const void* const* data, int count, void* stream,
-      uint64_t first, When when) {
+  bool gather(const Layout* layouts, int count, void* stream, uint64_t first, When when) {
     if (!is_started() || count > gpu::quick_tasks) return false;
     gpu::QuickJob& job = quick_job_;
     Region* const region = find_region(stream, false);
@@ -353,7 +347,7 @@ class Gpu {
       const uint32_t place = job.count + static_cast<uint32_t>(i);
       gpu::QuickTask& task = job.tasks[place];
       const bool with_others = when == When::together;
-      if (!gpu::make_quick_task(*layouts[i], data[i], with_others, task, job.rows[place])) return false;
+      if (!gpu::make_quick_task(layouts[i], with_others, task, job.rows[place])) return false;
       if (task.split == gpu::carried) continue;
       blocks += task.blocks;
       vectors += task.whole;
@@ -501,18 +495,16 @@ class Gpu {
         kernel, blocks, 1, 1, gpu::threads, 1, 1, 0, stream, arguments, nullptr);
   }
 
-  bool can_read(const Layout* const* layouts, const void* const* data, int count) {
+  bool can_read(const Layout* layouts, int count) {
     for (int i = 0; i < count; ++i) {
-      if (gpu::make_task(*layouts[i], data[i], processors_, job_.tasks[0])) continue;
+      if (gpu::make_task(layouts[i], processors_, job_.tasks[0])) continue;
       problem_of_last_ = "more dimensions than the kernel reads";
       return false;
     }
     return true;
   }
 
-  bool issue(
-      const Layout* const* layouts, const void* const* data, int count, void* stream,
-      bool captured, uint64_t first) {
+  bool issue(const Layout* layouts, int count, void* stream, bool captured, uint64_t first) {
     if (!is_started()) return false;
     Region* region = find_region(stream, captured);
     if (!region) {
@@ -520,13 +512,13 @@ class Gpu {
       return false;
     }
     // All tensors are checked before the first launch, so that none is measured if one cannot be.
-    if (!can_read(layouts, data, count)) return false;
+    if (!can_read(layouts, count)) return false;
     for (int done = 0; done < count; done += gpu::most_tasks) {
       const int some = count - done < gpu::most_tasks ? count - done : gpu::most_tasks;
       uint32_t blocks = 0;
       for (int i = 0; i < some; ++i) {
         gpu::Task& task = job_.tasks[i];
-        gpu::make_task(*layouts[done + i], data[done + i], processors_, task);
+        gpu::make_task(layouts[done + i], processors_, task);
         const uint64_t number = first + static_cast<uint64_t>(done + i);
         uint64_t* row = captured ? captured_rows_ + number * gpu::row_words : ring.row(number);
         task.row = device_row(row);

@@ -20,7 +20,7 @@ inline Measured measure_carried(const uint64_t* words) {
   const int64_t numel = static_cast<int64_t>(words[gpu::numel_word]), stride = 1;
   const int32_t dtype = static_cast<int32_t>(words[gpu::dtype_word] & 0xffffffffu);
   Measured measured{};
-  measure_on_cpu({dtype, 1, numel, &numel, &stride, -1}, words, 1, measured);
+  measure_on_cpu({dtype, 1, numel, &numel, &stride, reinterpret_cast<const char*>(words)}, 1, measured);
   return measured;
 }
 

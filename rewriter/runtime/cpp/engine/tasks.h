@@ -24,8 +24,8 @@ inline int most_blocks(int processors) {
 inline int64_t tiles_of(int64_t bytes) { return (bytes + fingerprint::tile_bytes - 1) / fingerprint::tile_bytes; }
 
 // Sets what the tasks of both kernels say of a tensor. Its units are tiles, or quarters of tiles.
-inline void describe(const Layout& layout, const void* data, int64_t bytes, bool in_quarters, AnyTask& task) {
-  task.data = static_cast<const char*>(data);
+inline void describe(const Layout& layout, int64_t bytes, bool in_quarters, AnyTask& task) {
+  task.data = layout.data;
   task.numel = layout.numel;
   task.dtype = layout.dtype;
   task.whole = bytes / fingerprint::vector_bytes;
@@ -35,13 +35,13 @@ inline void describe(const Layout& layout, const void* data, int64_t bytes, bool
 }
 
 // Sets what a task says of a tensor. False if the kernel cannot read it.
-inline bool make_task(const Layout& layout, const void* data, int processors, Task& task) {
+inline bool make_task(const Layout& layout, int processors, Task& task) {
   Dimensions dims;
   const int size = elements::size(layout.dtype);
   if (!size || layout.numel < 0 || !dims.read(layout) || dims.count > most_dims) return false;
   const int64_t bytes = layout.numel * size;
-  describe(layout, data, bytes, 4 * tiles_of(bytes) <= few, task);
-  task.direct = dims.is_contiguous() && reinterpret_cast<uintptr_t>(data) % 16 == 0 ? 1 : 0;
+  describe(layout, bytes, 4 * tiles_of(bytes) <= few, task);
+  task.direct = dims.is_contiguous() && reinterpret_cast<uintptr_t>(layout.data) % 16 == 0 ? 1 : 0;
   task.dims = dims.count;
   for (int i = 0; i < dims.count; ++i) {
     task.size[i] = dims.size[i];
@@ -94,8 +94,7 @@ inline void make_factors(uint32_t vectors, const QuickRows& rows, uint32_t (&fac
 
 // Sets what a quick task says of a tensor. False if the quick kernel cannot measure it, or not quickly.
 // `with_others`: the launch measures other tensors too, which keep the device busy.
-inline bool make_quick_task(
-    const Layout& layout, const void* data, bool with_others, QuickTask& task, QuickRows& rows) {
+inline bool make_quick_task(const Layout& layout, bool with_others, QuickTask& task, QuickRows& rows) {
   int64_t step = 1;
   bool is_contiguous = true;
   for (int i = layout.dim; i-- > 0;) {
@@ -106,7 +105,7 @@ inline bool make_quick_task(
   const int size = elements::size(layout.dtype);
   const int64_t bytes = layout.numel * size;
   if (size && (!bytes || (is_contiguous && bytes > 0 && bytes <= most_carried_words * 8))) {
-    describe(layout, data, bytes, false, task);
+    describe(layout, bytes, false, task);
     task.whole = bytes;
     task.split = carried;
     task.units = 0;  // no partial results
@@ -118,12 +117,12 @@ inline bool make_quick_task(
     default: return false;
   }
   if (bytes <= 0 || bytes > large_bytes) return false;
-  const bool is_aligned = reinterpret_cast<uintptr_t>(data) % 16 == 0;
+  const bool is_aligned = reinterpret_cast<uintptr_t>(layout.data) % 16 == 0;
   if (!is_contiguous || !is_aligned) {
     Dimensions dims;
     if (!dims.read(layout) || !make_quick_rows(dims, size, is_aligned, rows)) return false;
   }
-  describe(layout, data, bytes, tiles_of(bytes) <= (with_others ? few_tiles : few / 4), task);
+  describe(layout, bytes, tiles_of(bytes) <= (with_others ? few_tiles : few / 4), task);
   task.blocks = task.units;
   if (rows.kind == QuickRows::apart) {
     const uint32_t whole = static_cast<uint32_t>(task.whole);

@@ -147,30 +147,26 @@ class Printer {
 };
 
 // Printing, after what other jobs print and write.
-class QueuedOutput : public Printer, private Output {
+class QueuedOutput : public Printer, public Writer {
  public:
-  QueuedOutput(const Options& options, bool be_quiet) : Printer(options, be_quiet), writer_(*this) {}
+  QueuedOutput(const Options& options, bool be_quiet) : Printer(options, be_quiet) {}
 
   // Writes to standard output, after all earlier output.
   void write(std::string text) {
     if (text.empty() || quiet) return;
-    if (writer_.is_emitting()) return collect(text);
+    if (is_emitting()) return collect(text);
     put(job_of([this, own = std::move(text)] { collect(own); }));
   }
 
   void write_row(RunningCall& call, std::string&& lines) {
-    if (writer_.is_emitting()) return add_row(call, lines);
+    if (is_emitting()) return add_row(call, lines);
     put(job_of([this, &call, own = std::move(lines)] { add_row(call, own); }));
   }
-
-  bool is_waited_for() const { return waiting != 0; }
-
-  void drain() { writer_.drain(); }
 
   // Waits until all is written, and stops the thread. Nothing may follow.
   void retire() {
     drain();
-    writer_.stop();
+    stop();
   }
 
   // Calls `act`; an exception becomes a warning, so that the other probes go on.
@@ -188,17 +184,11 @@ class QueuedOutput : public Printer, private Output {
   bool prompt = false;  // whether an event is written before the line returns
 
  protected:
-  ~QueuedOutput() override = default;
-
-  void add_writer() { Writers::add(writer_); }
-  void remove_writer() { Writers::remove(writer_); }
-
-  void put(OwnedJob<Job> job) { writer_.put(std::move(job), prompt); }
+  void put(OwnedJob<Job> job) { Writer::put(std::move(job), prompt); }
   void put(const RunningCall& call, OwnedJob<Job> job) {
-    if (call.is_behind) writer_.put_behind(std::move(job));
+    if (call.is_behind) put_behind(std::move(job));
     else put(std::move(job));
   }
-  void put_behind(OwnedJob<Job> job) { writer_.put_behind(std::move(job)); }
 
   // While a job is emitted.
   void add_row(RunningCall& call, const std::string& lines) {
@@ -234,7 +224,6 @@ class QueuedOutput : public Printer, private Output {
   // Emitted and not flushed yet.
   std::string text_;
   CallDirectory* last_written_ = nullptr;
-  Writer writer_;
 };
 
 }  // namespace inductor_rewriter

@@ -25,14 +25,14 @@ inline Recorder::Recorder(const Wrapper& wrapper, const char* directory, bool be
     dump_ = std::make_unique<DumpWriter>(
         options_, is_named ? wanted : "rewriter_dump", rank, moments_.launches(), probes_.marker != nullptr);
   }
-  add_writer();
+  Writers::add(*this);
   // With these probes somebody who looks for a crash reads along: everything is written before a launch runs.
   // What is only read afterwards need not hold up the device: there, `sync` tells which launch fails.
   prompt = upstream || options_.stop || has("sync") || (has("names") && probes_.all.size() > 1 && !quiet);
 }
 
 inline Recorder::~Recorder() {
-  remove_writer();
+  Writers::remove(*this);
   retire();
 }
 

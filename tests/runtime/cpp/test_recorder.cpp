@@ -175,8 +175,9 @@ TEST_CASE("a view and an array are read where they are") {
 namespace {
 
 // Collects the numbers of its jobs.
-class Numbers : public Output {
+class Numbers : public Writer {
  public:
+  ~Numbers() override { stop(); }
   void flush() override {}
   std::vector<int> seen;
 };
@@ -193,12 +194,11 @@ class NumberJob : public Job {
 }  // namespace
 
 TEST_CASE("several threads stop a writer, and it begins again") {
-  Numbers numbers;
-  Writer writer(numbers);
+  Numbers writer;
   for (int round = 0; round < 20; ++round) {
-    for (int i = 0; i < 5; ++i) writer.put_behind(OwnedJob<Job>(new NumberJob(numbers, i)));
+    for (int i = 0; i < 5; ++i) writer.put_behind(OwnedJob<Job>(new NumberJob(writer, i)));
     in_threads(4, [&](int) { writer.stop(); });
-    CHECK(numbers.seen.size() == std::size_t(5 * (round + 1)));
+    CHECK(writer.seen.size() == std::size_t(5 * (round + 1)));
   }
 }
 
@@ -211,8 +211,7 @@ TEST_CASE("a writer is stopped whose thread removes another one") {
     }
     Writer& other_;
   };
-  Numbers numbers;
-  Writer first(numbers), second(numbers);
+  Numbers first, second;
   Writers::add(first);
   Writers::add(second);
   first.put_behind(OwnedJob<Job>(new Removing(second)));

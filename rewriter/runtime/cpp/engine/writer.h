@@ -31,7 +31,7 @@ class Job {
   virtual ~Job() = default;
   // Whether `emit` can be called. It is asked again and again, so it has to be cheap.
   virtual bool is_ready() { return true; }
-  // Writes it, or collects it for `Output::flush`.
+  // Writes it, or collects it for `Writer::flush`.
   virtual void emit() = 0;
   // Goes back to a pool for another use, if it came from one; returns whether it did.
   virtual bool go_back() { return false; }
@@ -54,17 +54,6 @@ OwnedJob<Job> job_of(Act act) {
   return OwnedJob<Job>(new ActJob(std::move(act)));
 }
 
-class Output {
- public:
-  virtual ~Output() = default;
-  // Passes the collected output to the operating system. Called when the queue is empty.
-  virtual void flush() = 0;
-  // The library is unloaded or the process exits: last chance to put jobs.
-  virtual void close() {}
-
-  std::atomic<int> waiting{0};  // how many threads wait until the queue is empty
-};
-
 // Emits jobs in the order in which they are put. If the queue is empty and the job is ready, the caller
 // of `put` emits it at once (`put_behind`: never). Otherwise a thread does, which is started by the first
 // such job. It polls whether the next job is ready, so that putting a job needs no system call, and goes
@@ -74,8 +63,16 @@ class Output {
 // such thread, and must not call anything here.
 class Writer {
  public:
-  explicit Writer(Output& output) : output_(output) {}
-  ~Writer() { stop(); }
+  Writer() = default;
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+  // What is derived has stopped it by then.
+  virtual ~Writer() = default;
+
+  // Passes the collected output to the operating system. Called when the queue is empty.
+  virtual void flush() = 0;
+  // The library is unloaded or the process exits: last chance to put jobs.
+  virtual void close() {}
 
   static constexpr std::size_t most = 4096;  // jobs in the queue; `put` waits if it is full
 
@@ -84,13 +81,13 @@ class Writer {
 
   // Takes a job. `at_once`: returns when it has been emitted.
   void put(OwnedJob<Job> job, bool at_once = false) {
-    if (is_idle() && (at_once || job->is_ready() || !start())) {
+    if (is_idle() && (at_once || job->is_ready() || !start_thread())) {
       std::lock_guard<std::mutex> guard(emitting_);
       emitter_ = pthread_self();
       is_emitting_ = true;
       wait_for(*job, 4096);
       emit(std::move(job));
-      output_.flush();
+      flush();
       is_emitting_ = false;
       return;
     }
@@ -100,23 +97,24 @@ class Writer {
 
   // Takes a job that is slow to write: the thread emits it, unless no thread can be started.
   void put_behind(OwnedJob<Job> job) {
-    if (start()) add(std::move(job));
+    if (start_thread()) add(std::move(job));
     else put(std::move(job));
   }
 
+  // Whether a thread waits until the queue is empty.
+  bool is_waited_for() const { return waiting_ != 0; }
+
   // Waits until all jobs have been emitted and flushed.
   void drain() {
-    ++output_.waiting;
+    ++waiting_;
     for (long us = 0; !is_idle(); us = us < 100 ? us + 10 : us) pause(us);
-    --output_.waiting;
+    --waiting_;
   }
 
   bool is_emitting() const {
     return is_emitting_.load(std::memory_order_acquire) &&
         pthread_equal(emitter_.load(std::memory_order_relaxed), pthread_self());
   }
-
-  void close() { output_.close(); }
 
   // Emits all jobs and ends the thread. Another `put` starts it again.
   void stop() {
@@ -127,10 +125,10 @@ class Writer {
       if (!is_started_) return;
       stopping_ = true;
     }
-    ++output_.waiting;
+    ++waiting_;
     came_.notify_one();
     pthread_join(thread_, nullptr);
-    --output_.waiting;
+    --waiting_;
     std::lock_guard<std::mutex> guard(queue_);
     stopping_ = is_started_ = false;
   }
@@ -166,7 +164,7 @@ class Writer {
   }
 
   // Starts the thread. False if the system has no more threads: then callers of `put` emit their jobs.
-  bool start() {
+  bool start_thread() {
     std::lock_guard<std::mutex> guard(queue_);
     if (is_started_) return true;
     pid_ = getpid();
@@ -191,14 +189,14 @@ class Writer {
       emitter_ = pthread_self();
       is_emitting_ = true;
       if (!job->is_ready() && unflushed) {
-        output_.flush();
+        flush();
         unflushed = 0;
       }
       wait_for(*job, 0);
       emit(std::move(job));
       // Flushed before it counts as done: `drain` waits for that.
       if (++unflushed >= 256 || queued_.load(std::memory_order_acquire) == 1) {
-        output_.flush();
+        flush();
         unflushed = 0;
       }
       is_emitting_ = false;
@@ -229,11 +227,11 @@ class Writer {
     }
   }
 
-  Output& output_;
   std::mutex queue_, emitting_, ending_;
   std::condition_variable came_;
   OwnedJob<Job> first_;
   Job* last_ = nullptr;
+  std::atomic<int> waiting_{0};  // how many threads wait until the queue is empty
   std::atomic<std::size_t> queued_{0};  // jobs that were not emitted yet
   std::atomic<pthread_t> emitter_{};
   std::atomic<bool> is_emitting_{false};

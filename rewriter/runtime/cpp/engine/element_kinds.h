@@ -221,6 +221,11 @@ struct Extremes<Two<Type>> {
   INDUCTOR_REWRITER_DEVICE int64_t greatest(Two<Type> two) { return Extremes<float>::greatest(highest(two)); }
 };
 
+template <class Extreme>
+INDUCTOR_REWRITER_DEVICE Sums<Extreme> no_sums(int scale) {
+  return {0, 0, Extremes<Extreme>::most(), Extremes<Extreme>::fewest(), scale};
+}
+
 // Adds a single element: counts it if it is not finite, or near the limit of its type.
 template <class Kind>
 INDUCTOR_REWRITER_RARE Sums<typename Kind::Extreme> add_value(

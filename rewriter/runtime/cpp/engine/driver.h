@@ -66,6 +66,11 @@ struct Driver {
       void**) = find("cuLaunchKernel");
   int (*synchronize)(void*) = find("cuStreamSynchronize");
   int (*get_error)(int, const char**) = find("cuGetErrorString");
+  int (*copy_to_host)(void*, uint64_t, std::size_t, void*) = find("cuMemcpyDtoHAsync_v2");
+  int (*free_host)(void*) = find("cuMemFreeHost");
+  int (*create_event)(void**, unsigned) = find("cuEventCreate");
+  int (*record_event)(void*, void*) = find("cuEventRecord");
+  int (*wait_for_event)(void*) = find("cuEventSynchronize");
   int (*launch_with)(const void*, void*, void**, void**) =
       find_driver<decltype(launch_with)>("cuLaunchKernelEx");  // with attributes; may be null
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <system_error>
@@ -109,10 +110,12 @@ struct SavePiece {
   CopyEvent copied;
 };
 
+class Saved;
+
 class SavedFile {
  public:
-  SavedFile(const std::string& where, const std::string& what, uint64_t bytes)
-      : path(where), pickle(what), size(bytes),
+  SavedFile(std::shared_ptr<Saved> in, const std::string& where, const std::string& what, uint64_t bytes)
+      : to(std::move(in)), path(where), pickle(what), size(bytes),
         count(bytes ? (bytes + Staging::piece_size - 1) / Staging::piece_size : 1) {}
   ~SavedFile() {
     if (known >= 0) ::close(known);
@@ -205,6 +208,7 @@ class SavedFile {
     temporary_.clear();
   }
 
+  const std::shared_ptr<Saved> to;
   const std::string path, pickle;
   const uint64_t size;
   const std::size_t count;  // of pieces

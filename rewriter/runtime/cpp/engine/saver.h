@@ -19,9 +19,11 @@
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -38,38 +40,124 @@
 
 namespace inductor_rewriter {
 
+// What is saved within one limit of bytes: into one dump, by all wrappers, or by one wrapper that has a limit.
+class Saved {
+ public:
+  // What wrappers without a limit save into this dump, or `most` bytes for one wrapper.
+  static std::shared_ptr<Saved> in(const std::string& root, uint64_t most) {
+    if (most) return std::make_shared<Saved>(most);
+    static std::mutex& lock = *new std::mutex;
+    static auto& all = *new std::map<std::pair<std::string, pid_t>, std::weak_ptr<Saved>>;
+    const std::lock_guard<std::mutex> guard(lock);
+    for (auto one = all.begin(); one != all.end();) one = one->second.expired() ? all.erase(one) : std::next(one);
+    std::weak_ptr<Saved>& known = all[{root, getpid()}];
+    std::shared_ptr<Saved> found = known.lock();
+    if (!found) known = found = std::make_shared<Saved>(0);
+    return found;
+  }
+
+  explicit Saved(uint64_t limit) : most(limit) {}
+
+  // Takes the message about the first save that failed since this was called last. Empty for none.
+  std::string take_message() {
+    if (!has_message_) return "";
+    std::lock_guard<std::mutex> guard(lock_);
+    has_message_ = false;
+    return std::exchange(message_, "");
+  }
+
+  // Files were removed: sets how many bytes of the limit are used.
+  void restart(uint64_t used) {
+    std::lock_guard<std::mutex> guard(lock_);
+    used_ = used + unfinished_;
+    full_ = false;
+  }
+
+  bool has_failed() const { return failed_; }
+  bool is_full() const { return full_; }
+
+  // Reserves bytes of the limit. False if that is reached, which counts for what follows if it `is_over`.
+  bool reserve(uint64_t size, bool is_over) {
+    std::lock_guard<std::mutex> guard(lock_);
+    if (most && used_ + size > most) {
+      full_ = is_over;
+      return false;
+    }
+    used_ += size;
+    unfinished_ += size;
+    return true;
+  }
+
+  // A save is over; a file with several names counts once.
+  void ended(uint64_t size, bool is_new) {
+    std::lock_guard<std::mutex> guard(lock_);
+    unfinished_ -= size;
+    if (!is_new) used_ -= std::min(used_, size);
+  }
+
+  // Notes an error. If nothing can be written any more, such as on a full disk, later saves fail at once.
+  void fail(const std::string& path, const std::exception& error) {
+    const auto* const of_system = dynamic_cast<const std::system_error*>(&error);
+    const int code = of_system ? of_system->code().value() : 0;
+    const bool is_final = code == ENOSPC || code == EDQUOT || code == EROFS || code == EIO;
+    std::string why = path + " cannot be saved: " + (code ? std::strerror(code) : error.what());
+    if (is_final) why += "; nothing more is saved, and the model runs on";
+    std::lock_guard<std::mutex> guard(lock_);
+    if (message_.empty() || (is_final && !failed_)) message_ = why;
+    has_message_ = true;
+    if (is_final) failed_ = true;
+  }
+
+  const uint64_t most;  // bytes of tensors, 0 for no limit
+  KnownFiles known;
+
+ private:
+  std::mutex lock_;  // guards the members below
+  uint64_t used_ = 0, unfinished_ = 0;  // bytes that were saved or are on their way, and the latter
+  std::string message_;
+  std::atomic<bool> full_{false}, failed_{false}, has_message_{false};
+};
+
+// The threads that write, and what waits for them.
 class Saver {
  public:
-  static constexpr uint64_t default_staging = uint64_t{256} << 20;
-
   // What became of a save.
   //   full: this tensor, or one before it, exceeds the limit of bytes.
   //   failed: the disk had no room for an earlier tensor.
   //   refused: its device has no asynchronous copies; the caller has to copy the tensor to the CPU.
   enum class Result { queued, full, failed, refused };
 
-  // `most` is the limit of bytes of tensors, 0 for none. The threads never end.
-  explicit Saver(uint64_t most = 0, int threads = 0, uint64_t staging = default_staging)
-      : most_(most), threads_(threads > 0 ? threads : processors()), bound_(staging),
-        staging_(device_, staging), pid_(getpid()) {}
+  // That of this process: a fork has no threads, and locks that one may hold. Never destroyed: its threads never end.
+  static Saver& get() {
+    static std::atomic<Saver*> one{new Saver};
+    Saver* known = one.load(std::memory_order_acquire);
+    if (!known->mark_.is_fork()) return *known;
+    auto made = std::make_unique<Saver>();
+    return one.compare_exchange_strong(known, made.get()) ? *made.release() : *known;
+  }
 
   // Saves the bytes of a dense tensor as a new file; `pickle` describes the tensor. The bytes may change as
   // soon as this returns; bytes on a device may be changed by what is launched on `stream` after it.
   Result save(
-      const std::string& path, const std::string& pickle, const char* data, uint64_t size,
-      bool on_device = false, void* stream = nullptr) {
-    if (failed_) return Result::failed;
+      const std::shared_ptr<Saved>& to, const std::string& path, const std::string& pickle, const char* data,
+      uint64_t size, bool on_device = false, void* stream = nullptr) {
+    if (to->has_failed()) return Result::failed;
     if (on_device && !device_.available()) return Result::refused;
-    if (!reserve(size)) return Result::full;
+    if (to->is_full()) return Result::full;
+    if (!to->reserve(size, false)) {
+      // Saves that turn out to be links give their bytes back: each run stops at the same tensor.
+      wait_for_all();
+      if (!to->reserve(size, true)) return Result::full;
+    }
     start();
-    auto file = std::make_shared<SavedFile>(path, pickle, size);
+    auto file = std::make_shared<SavedFile>(to, path, pickle, size);
     {
       std::lock_guard<std::mutex> guard(lock_);
       file->ticket = ++last_;
-      unfinished_[file->ticket] = size;
+      unfinished_.insert(last_);
     }
     // A large tensor on the CPU is not staged: it would take much of the staging, and be copied once more.
-    const bool in_place = !on_device && size > bound_ / 4;
+    const bool in_place = !on_device && size > staging / 4;
     for (uint64_t at = 0; at < size || !at; at += Staging::piece_size) {
       SavePiece piece;
       piece.offset = at;
@@ -89,57 +177,12 @@ class Saver {
     return Result::queued;
   }
 
-  // The number of the last save, for `wait_until`. 0 in a fork: there a lock may be held by a thread that the
-  // fork does not have.
-  uint64_t last() {
-    if (!is_own()) return 0;
-    std::lock_guard<std::mutex> guard(lock_);
-    return last_;
-  }
-
-  // Waits until all saves up to this one have their file, or have failed. Returns at once in a fork, which
-  // has no threads.
-  void wait_until(uint64_t ticket) {
-    if (!is_own()) return;
+  // Waits until all saves so far have their file, or have failed.
+  void wait_for_all() {
     std::unique_lock<std::mutex> guard(lock_);
-    finished_.wait(guard, [&] { return unfinished_.empty() || unfinished_.begin()->first > ticket; });
-  }
-
-  // Takes the message about the first save that failed since this was called last. Empty for none.
-  std::string take_message() {
-    if (!has_message_ || !is_own()) return "";
-    std::lock_guard<std::mutex> guard(lock_);
-    has_message_ = false;
-    std::string message;
-    message.swap(message_);
-    return message;
-  }
-
-  // Waits for all saves, and starts again as if new, with another limit and the same threads.
-  void start_again(uint64_t most) {
-    wait_until(last());
-    std::lock_guard<std::mutex> guard(lock_);
-    most_ = most;
-    used_ = 0;
-    message_.clear();
-    full_ = failed_ = has_message_ = false;
-  }
-
-  // Whether its threads are those of this process.
-  bool is_own() const { return getpid() == pid_; }
-
-  // Files were removed: sets how many bytes of the limit are used.
-  void restart(uint64_t used) {
-    std::lock_guard<std::mutex> guard(lock_);
-    for (const auto& [ticket, size] : unfinished_) used += size;
-    used_ = used;
-    full_ = false;
-  }
-
-  // Bytes of tensors that were saved or are on their way. A file with several names counts once.
-  uint64_t used() {
-    std::lock_guard<std::mutex> guard(lock_);
-    return used_;
+    const uint64_t last = last_;
+    guard.unlock();
+    wait_until(last);
   }
 
  private:
@@ -153,19 +196,9 @@ class Saver {
     return std::min(std::max(count, 2), most_threads);
   }
 
-  // Reserves bytes of the limit; false if that is reached. Saves that turn out to be links give their bytes
-  // back. So all saves are waited for before the limit counts as reached, and each run stops at the same
-  // tensor.
-  bool reserve(uint64_t size) {
-    if (full_) return false;
-    if (most_ && used() + size > most_) {
-      wait_until(last());
-      full_ = used() + size > most_;
-      if (full_) return false;
-    }
-    std::lock_guard<std::mutex> guard(lock_);
-    used_ += size;
-    return true;
+  void wait_until(uint64_t ticket) {
+    std::unique_lock<std::mutex> guard(lock_);
+    finished_.wait(guard, [&] { return unfinished_.empty() || *unfinished_.begin() > ticket; });
   }
 
   bool stage(SavePiece& piece, bool on_device, void* stream) {
@@ -183,46 +216,19 @@ class Saver {
         !device_.record(stream, piece.copied);
   }
 
-  // Keeps the library loaded, since the threads run its code, and has the process wait for all saves when
-  // it exits.
-  void stay() {
-    stay_loaded();
-    All& all = started_ones();
-    std::lock_guard<std::mutex> guard(all.lock);
-    if (all.savers.empty()) {
-      std::atexit(wait_for_all);
-      wait_for_saved_files() = wait_for_all;
-    }
-    all.savers.push_back(this);
-  }
-
-  struct All {
-    std::mutex lock;
-    std::vector<Saver*> savers;
-  };
-
-  static All& started_ones() {
-    static All& all = *new All;
-    return all;
-  }
-
-  static void wait_for_all() {
-    std::unique_lock<std::mutex> guard(started_ones().lock);
-    const std::vector<Saver*> savers = started_ones().savers;
-    guard.unlock();
-    for (Saver* saver : savers) saver->wait_until(saver->last());
-  }
-
-  // Starts the threads, with all signals blocked: the program's own threads take them.
+  // Starts the threads, with all signals blocked: the program's own threads take them. The library stays loaded, since
+  // they run its code, and the process waits for all saves when it exits.
   void start() {
     std::lock_guard<std::mutex> guard(lock_);
     if (started_) return;
-    stay();
+    stay_loaded();
+    const auto wait = [] { get().wait_for_all(); };
+    if (!wait_for_saved_files().exchange(wait)) std::atexit(wait);
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
-      for (int i = 0; i < threads_; ++i, started_ = true) std::thread(&Saver::work, this).detach();
+      for (int i = 0; i < processors(); ++i, started_ = true) std::thread(&Saver::work, this).detach();
     } catch (const std::exception&) {
       // The system has no more threads: one is enough.
     }
@@ -263,14 +269,14 @@ class Saver {
         arrive(piece);
         if (!piece.offset) {
           begin(file, piece);
-          if (known_.wait_or_open(shared, piece)) return;
+          if (file.to->known.wait_or_open(shared, piece)) return;
         }
         write(shared, piece, room);
         staging_.give(std::exchange(piece.place, {}));
       }
       if (file.is_complete()) is_new = finish(file, room, about);
     } catch (const std::exception& error) {
-      fail(file, error);
+      file.to->fail(file.path, error);
     }
     // After a failure, the device may still copy what is left.
     do {
@@ -299,7 +305,7 @@ class Saver {
     SavedFile& file = *shared;
     if (file.file < 0 && file.known >= 0) {
       if (is_equal(file, piece, room)) return;
-      known_.remember(shared);
+      file.to->known.remember(shared);
     }
     if (file.file < 0) {
       file.create();
@@ -337,10 +343,10 @@ class Saver {
   // After the last piece the file gets its name. Whether it is a new one, and not a link.
   bool finish(SavedFile& file, char* room, struct stat& about) {
     if (file.file < 0) {
-      if (known_.link(file)) return false;
+      if (file.to->known.link(file)) return false;
       file.create();  // the known file cannot be linked
       copy_known(file, file.size, room);
-    } else if (file.count > 1 && known_.link_same(file)) {
+    } else if (file.count > 1 && file.to->known.link_same(file)) {
       return false;
     }
     about = file.appear();
@@ -350,44 +356,27 @@ class Saver {
   // A save is over. `about` is null if there is no new file: it is a link, or has failed.
   void end(const std::shared_ptr<SavedFile>& file, const struct stat* about) {
     file->forget_temporary();  // before waiting threads go on
-    push(known_.ended(file, about), true);
+    push(file->to->known.ended(file, about), true);
+    file->to->ended(file->size, about);
     std::unique_lock<std::mutex> guard(lock_);
     unfinished_.erase(file->ticket);
-    if (!about) used_ -= std::min(used_, file->size);
     const bool is_idle = unfinished_.empty();
     guard.unlock();
     if (is_idle) staging_.shrink();
     finished_.notify_all();
   }
 
-  // Notes an error. If nothing can be written any more, such as on a full disk, later saves fail at once.
-  void fail(const SavedFile& file, const std::exception& error) {
-    const auto* const of_system = dynamic_cast<const std::system_error*>(&error);
-    const int code = of_system ? of_system->code().value() : 0;
-    const bool is_final = code == ENOSPC || code == EDQUOT || code == EROFS || code == EIO;
-    std::string why = file.path + " cannot be saved: " + (code ? std::strerror(code) : error.what());
-    if (is_final) why += "; nothing more is saved, and the model runs on";
-    std::lock_guard<std::mutex> guard(lock_);
-    if (message_.empty() || (is_final && !failed_)) message_ = why;
-    has_message_ = true;
-    if (is_final) failed_ = true;
-  }
+  static constexpr uint64_t staging = uint64_t{256} << 20;
 
-  std::atomic<uint64_t> most_;
-  const int threads_;
-  const uint64_t bound_;
+  const ForkMark mark_;
   DeviceCopies device_;
-  Staging staging_;
-  KnownFiles known_;
-  const int pid_;
+  Staging staging_{device_, staging};
   std::mutex lock_;  // guards the members below
   std::condition_variable queued_, finished_;
   std::deque<std::shared_ptr<SavedFile>> queue_;
-  std::map<uint64_t, uint64_t> unfinished_;  // the bytes of each save, by ticket
-  uint64_t last_ = 0, used_ = 0;
+  std::set<uint64_t> unfinished_;  // by ticket
+  uint64_t last_ = 0;
   bool started_ = false;
-  std::string message_;
-  std::atomic<bool> full_{false}, failed_{false}, has_message_{false};
 };
 
 }  // namespace inductor_rewriter

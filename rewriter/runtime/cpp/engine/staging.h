@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -24,28 +25,33 @@ struct CopyEvent {
 
 class DeviceCopies {
  public:
-  bool available() const { return available_; }
+  // Whether the process has a driver by now.
+  bool available() {
+    std::lock_guard<std::mutex> guard(lock_);
+    if (!driver_ || !driver_->lacks.empty()) driver_ = std::make_unique<const gpu::Driver>();
+    return driver_->lacks.empty();
+  }
 
   // Pinned host memory, which copies can go to asynchronously. Null if there is none.
   char* allocate(std::size_t size) const {
     void* made = nullptr;
     constexpr unsigned portable = 1;
     const Relaxed relaxed;
-    return available() && !allocate_(&made, size, portable) ? static_cast<char*>(made) : nullptr;
+    return driver_->allocate_host(&made, size, portable) ? nullptr : static_cast<char*>(made);
   }
   void release(char* memory) const {
     const Relaxed relaxed;
-    free_(memory);
+    driver_->free_host(memory);
   }
 
   // Queues a copy on a stream of the current device. 0, or the driver's error.
   int copy(char* to, uint64_t from, std::size_t size, void* stream) const {
-    return copy_(to, from, size, stream);
+    return driver_->copy_to_host(to, from, size, stream);
   }
 
   // Records an event after all that is queued on a stream. 0, or the driver's error.
   int record(void* stream, CopyEvent& mark) {
-    if (int error = context_(&mark.context)) return error;
+    if (int error = driver_->get_context(&mark.context)) return error;
     {
       std::lock_guard<std::mutex> guard(lock_);
       auto& free = free_events_[mark.context];
@@ -56,40 +62,27 @@ class DeviceCopies {
     }
     constexpr unsigned sleeps_untimed = 3;  // flags: waiting threads sleep; no timing
     if (!mark.event) {
-      if (int error = create_(&mark.event, sleeps_untimed)) return error;
+      if (int error = driver_->create_event(&mark.event, sleeps_untimed)) return error;
     }
-    return record_(mark.event, stream);
+    return driver_->record_event(mark.event, stream);
   }
 
   // Waits for an event; only in a thread of the saver, whose context it changes. 0, or the driver's error.
   int wait(const CopyEvent& mark) {
     static thread_local void* current = nullptr;
     if (current != mark.context) {
-      if (int error = use_(mark.context)) return error;
+      if (int error = driver_->set_context(mark.context)) return error;
       current = mark.context;
     }
     const Relaxed relaxed;
-    int error = wait_(mark.event);
+    int error = driver_->wait_for_event(mark.event);
     std::lock_guard<std::mutex> guard(lock_);
     free_events_[mark.context].push_back(mark.event);
     return error;
   }
 
  private:
-  using Copy = int (*)(void*, uint64_t, std::size_t, void*);
-  using Allocate = int (*)(void**, std::size_t, unsigned);
-  using Act = int (*)(void*);
-
-  const Copy copy_ = find_driver<Copy>("cuMemcpyDtoHAsync_v2");
-  const Allocate allocate_ = find_driver<Allocate>("cuMemHostAlloc");
-  const Act free_ = find_driver<Act>("cuMemFreeHost");
-  int (*const create_)(void**, unsigned) = find_driver<int (*)(void**, unsigned)>("cuEventCreate");
-  int (*const record_)(void*, void*) = find_driver<int (*)(void*, void*)>("cuEventRecord");
-  const Act wait_ = find_driver<Act>("cuEventSynchronize");
-  int (*const context_)(void**) = find_driver<int (*)(void**)>("cuCtxGetCurrent");
-  const Act use_ = find_driver<Act>("cuCtxSetCurrent");
-  const bool available_ =
-      copy_ && allocate_ && free_ && create_ && record_ && wait_ && context_ && use_;
+  std::unique_ptr<const gpu::Driver> driver_;  // stays once all of it is there
   std::mutex lock_;
   std::map<void*, std::vector<void*>> free_events_;  // by context
 };

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -26,7 +25,7 @@ class Save : public Probe {
  public:
   void finish() override {
     std::lock_guard<std::mutex> guard(starting_);
-    if (saver_) saver_->wait_until(saver_->last());
+    if (saved_) Saver::get().wait_for_all();
   }
 
   void at(Event& event, RunningCall& call, Recorder& recorder) override {
@@ -47,11 +46,11 @@ class Save : public Probe {
   // A call is over once its tensors are in files.
   struct Saving {
     ~Saving() {
-      if (!saver) return;
-      saver->wait_until(saver->last());
-      report(*saver, *recorder);
+      if (!saved) return;
+      Saver::get().wait_for_all();
+      report(*saved, *recorder);
     }
-    Saver* saver = nullptr;
+    std::shared_ptr<Saved> saved;
     Recorder* recorder = nullptr;
   };
 
@@ -63,12 +62,12 @@ class Save : public Probe {
     if (!is_other && !tensor.strided) throw std::runtime_error("its layout is not strided");
     if (!is_other && !tensor.in_memory) return;
     if (!is_other && is_quantized) throw std::runtime_error("quantized tensors have no plain elements");
-    Saver& saver = saver_of(recorder, call.directory->path);
+    const std::shared_ptr<Saved>& saved = saved_of(recorder, call.directory->path);
     Saving& saving = call.state<Saving>(this);
     // If the dump rotates, old calls were removed to make room.
     KeptCalls* const kept = recorder.kept();
-    if (!saving.saver && most_ && kept && kept->keep) saver.restart(kept->used());
-    saving.saver = &saver;
+    if (!saving.saved && saved->most && kept && kept->keep) saved->restart(kept->used());
+    saving.saved = saved;
     saving.recorder = &recorder;
     std::string folder = event.phase;
     if (event.launch) {
@@ -84,21 +83,20 @@ class Save : public Probe {
       item.file = file;
       return;
     }
-    Result result = save_on_device(saver, path, tensor);
+    Result result = save_on_device(saved, path, tensor);
     if (result == Result::refused) {
       fetch(item, true);
       const Host& host = item.host;
-      result = saver.save(
-          path, pickle_tensor(tensor.dtype, tensor.numel, host.shape, host.stride), host.data,
-          bytes_of(tensor));
+      const std::string pickle = pickle_tensor(tensor.dtype, tensor.numel, host.shape, host.stride);
+      result = Saver::get().save(saved, path, pickle, host.data, bytes_of(tensor));
     }
-    report(saver, recorder);
+    report(*saved, recorder);
     if (result == Result::queued) {
       item.file = file;
     } else if (result == Result::full) {
       item.unsaved = "--max-bytes was reached";
       std::string message = "--max-bytes: with this tensor there would be more than ";
-      message += std::to_string(most_) + " bytes; nothing more is saved, and the model runs on";
+      message += std::to_string(saved->most) + " bytes; nothing more is saved, and the model runs on";
       recorder.warn("save", message);
     } else {
       item.unsaved = result == Result::failed ? "the disk had no room for what came before it"
@@ -107,7 +105,8 @@ class Save : public Probe {
   }
 
   // The device copies it, on the stream that it was written on.
-  static Result save_on_device(Saver& saver, const std::string& path, const Tensor& tensor) {
+  static Result save_on_device(
+      const std::shared_ptr<Saved>& saved, const std::string& path, const Tensor& tensor) {
     void* stream = nullptr;
     // A complex tensor may be marked as conjugate, which only torch's copy sees.
     if (tensor.on_cpu || !tensor.data || is_complex(tensor.dtype) || !is_dense(tensor) ||
@@ -116,65 +115,25 @@ class Save : public Probe {
     }
     const std::string pickle =
         pickle_tensor(tensor.dtype, tensor.numel, tensor.shape, tensor.stride);
-    return saver.save(path, pickle, tensor.data, bytes_of(tensor), true, stream);
+    return Saver::get().save(saved, path, pickle, tensor.data, bytes_of(tensor), true, stream);
   }
 
   static uint64_t bytes_of(const Tensor& tensor) {
     return static_cast<uint64_t>(tensor.numel) * static_cast<uint64_t>(elements::size(tensor.dtype));
   }
 
-  static void report(Saver& saver, Recorder& recorder) {
-    const std::string message = saver.take_message();
+  static void report(Saved& saved, Recorder& recorder) {
+    const std::string message = saved.take_message();
     if (!message.empty()) recorder.warn("save", message);
   }
 
-  // All savers. Their threads do not end, so those that are not in use are used again. Without a limit of bytes
-  // wrappers that save into one dump share a saver, which stores equal tensors once.
-  struct Savers {
-    std::recursive_mutex lock;
-    std::vector<Saver*> idle;
-    std::map<std::string, std::weak_ptr<Saver>> shared;  // by dump
-    static Savers& get() {
-      static Savers& all = *new Savers;
-      return all;
-    }
-    std::shared_ptr<Saver> take(uint64_t most, const std::string& root) {
-      const std::lock_guard<std::recursive_mutex> guard(lock);
-      const auto known = most ? shared.end() : shared.find(root);
-      std::shared_ptr<Saver> saver = known == shared.end() ? nullptr : known->second.lock();
-      if (saver && saver->is_own()) return saver;
-      saver.reset(take_idle(most), [root](Saver* unused) { get().give(unused, root); });
-      if (!most) shared[root] = saver;
-      return saver;
-    }
-
-   private:
-    void give(Saver* unused, const std::string& root) {
-      const std::lock_guard<std::recursive_mutex> guard(lock);
-      const auto known = shared.find(root);
-      if (known != shared.end() && known->second.expired()) shared.erase(known);
-      idle.push_back(unused);
-    }
-    Saver* take_idle(uint64_t most) {
-      while (!idle.empty()) {
-        Saver* const saver = idle.back();
-        idle.pop_back();
-        if (!saver->is_own()) continue;  // made by the process that forked this one
-        saver->start_again(most);
-        return saver;
-      }
-      return new Saver(most);
-    }
-  };
-
-  // One for all calls, which are in one dump: ROOT/rank0/run3.
-  Saver& saver_of(const Recorder& recorder, const std::string& call) {
+  // All calls are in one dump: ROOT/rank0/run3.
+  const std::shared_ptr<Saved>& saved_of(const Recorder& recorder, const std::string& call) {
     std::lock_guard<std::mutex> guard(starting_);
-    if (!saver_) {
-      most_ = wanted_bytes(recorder.max_bytes());
-      saver_ = Savers::get().take(most_, call.substr(0, call.rfind('/', call.rfind('/') - 1)));
+    if (!saved_) {
+      saved_ = Saved::in(call.substr(0, call.rfind('/', call.rfind('/') - 1)), wanted_bytes(recorder.max_bytes()));
     }
-    return *saver_;
+    return saved_;
   }
 
   // Upstream's documented name; a long one keeps its ends and is told apart by a checksum.
@@ -196,8 +155,7 @@ class Save : public Probe {
   }
 
   std::mutex starting_;
-  std::shared_ptr<Saver> saver_;
-  uint64_t most_ = 0;  // bytes, 0 for all
+  std::shared_ptr<Saved> saved_;
 };
 
 }  // namespace inductor_rewriter

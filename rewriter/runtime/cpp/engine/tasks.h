@@ -95,12 +95,9 @@ inline void make_factors(uint32_t vectors, const QuickRows& rows, uint32_t (&fac
 // Sets what a quick task says of a tensor. False if the quick kernel cannot measure it, or not quickly.
 // `with_others`: the launch measures other tensors too, which keep the device busy.
 inline bool make_quick_task(const Layout& layout, bool with_others, QuickTask& task, QuickRows& rows) {
-  int64_t step = 1;
-  bool is_contiguous = true;
-  for (int i = layout.dim; i-- > 0;) {
-    is_contiguous = is_contiguous && (layout.shape[i] == 1 || layout.stride[i] == step);
-    step *= layout.shape[i];
-  }
+  Dimensions dims;
+  if (!dims.read(layout)) return false;
+  const bool is_contiguous = dims.is_contiguous();
   rows = {};
   const int size = elements::size(layout.dtype);
   const int64_t bytes = layout.numel * size;
@@ -118,10 +115,7 @@ inline bool make_quick_task(const Layout& layout, bool with_others, QuickTask& t
   }
   if (bytes <= 0 || bytes > large_bytes) return false;
   const bool is_aligned = reinterpret_cast<uintptr_t>(layout.data) % 16 == 0;
-  if (!is_contiguous || !is_aligned) {
-    Dimensions dims;
-    if (!dims.read(layout) || !make_quick_rows(dims, size, is_aligned, rows)) return false;
-  }
+  if ((!is_contiguous || !is_aligned) && !make_quick_rows(dims, size, is_aligned, rows)) return false;
   describe(layout, bytes, tiles_of(bytes) <= (with_others ? few_tiles : few / 4), task);
   task.blocks = task.units;
   if (rows.kind == QuickRows::apart) {

@@ -4,7 +4,6 @@
 #include <pthread.h>
 
 #include <cstdarg>
-#include <cstdlib>
 #include <exception>
 #include <mutex>
 
@@ -62,8 +61,7 @@ Recorder* recorder_of(Wrapper& wrapper) {
   const std::lock_guard<std::mutex> guard(starting());
   made = wrapper.recorder.load(std::memory_order_acquire);
   if (made) return static_cast<Recorder*>(made);
-  const char* off = std::getenv("REWRITER_PROBE");
-  if (off && (off[0] | 32) == 'o' && (off[1] | 32) == 'f' && (off[2] | 32) == 'f' && !off[3]) {
+  if (is_off(environment("REWRITER_PROBE"))) {
     wrapper.silent = true;
     return nullptr;
   }

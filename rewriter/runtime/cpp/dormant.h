@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <climits>
-#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -88,8 +87,6 @@ struct Session {
 class Dormant {
  public:
   explicit Dormant(const Wrapper& wrapper) : wrapper_(wrapper) {
-    const char* path = std::getenv("REWRITER_CONTROL");
-    if (path) path_ = path;
     char name[32];
     std::snprintf(name, sizeof name, "%p", static_cast<const void*>(&wrapper));
     name_ = name;
@@ -199,7 +196,7 @@ class Dormant {
     Control control;
     std::unique_ptr<Session> session;
     try {
-      control = ControlReader::read_file(path_.c_str());
+      control = read_control_file(path_.c_str());
       if (control.id == request_) return;
       Session::check(wrapper_.options, control);
       const bool is_meant = !control.probes.empty() && !control.is_over() &&
@@ -246,7 +243,8 @@ class Dormant {
   static constexpr int64_t few = 16;
 
   const Wrapper& wrapper_;
-  std::string path_, name_;
+  const std::string path_ = environment("REWRITER_CONTROL");
+  std::string name_;
   std::string request_;  // the last one that counted
   std::atomic<int64_t> number_{0};
   std::atomic<uint64_t> stamp_{0};

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <string>
@@ -11,6 +10,7 @@
 #include "device.h"
 #include "engine/files.h"
 #include "engine/gpu.h"
+#include "settings.h"
 #include "torch_files.h"
 
 namespace inductor_rewriter {
@@ -145,17 +145,11 @@ class GpuRows {
 
   // `cache_directory` of rewriter/runtime/cache_directory.py; empty if there is no cache.
   static std::string cache_directory() {
-    auto variable = [](const char* name) {
-      const char* value = std::getenv(name);
-      return std::string(value ? value : "");
-    };
-    std::string base = variable("REWRITER_CACHE_DIR");
-    if (base.size() == 3 && (base[0] | 32) == 'o' && (base[1] | 32) == 'f' && (base[2] | 32) == 'f') {
-      return "";
-    }
+    std::string base = environment("REWRITER_CACHE_DIR");
+    if (is_off(base)) return "";
     if (base.empty()) {
-      base = variable("XDG_CACHE_HOME");
-      if (base.empty() || base[0] != '/') base = variable("HOME") + "/.cache";
+      base = environment("XDG_CACHE_HOME");
+      if (base.empty() || base[0] != '/') base = environment("HOME") + "/.cache";
       if (base[0] != '/') return "";
       base += "/rewriter";
     }

@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <mutex>
@@ -137,8 +136,8 @@ class Printer {
 
  private:
   static bool read_quiet() {
-    const char* quiet = std::getenv("REWRITER_QUIET");
-    return quiet && *quiet && std::strcmp(quiet, "0");
+    const std::string quiet = environment("REWRITER_QUIET");
+    return !quiet.empty() && quiet != "0";
   }
 
   const char* const label_;

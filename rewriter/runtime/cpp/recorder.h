@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -265,13 +263,7 @@ class Recorder : public QueuedOutput {
   void stop(const Event& event, RunningCall& call);
 
   static Calls wanted_calls(const Options& options) {
-    const char* calls = std::getenv("REWRITER_CALLS");
-    if (!calls || !*calls) return Calls(options.calls ? options.calls : "");
-    try {
-      return Calls(calls);
-    } catch (const std::exception& error) {
-      throw std::runtime_error(std::string("REWRITER_CALLS: ") + error.what());
-    }
+    return wanted("REWRITER_CALLS", options.calls, [](const std::string& text) { return Calls(text); });
   }
 
   const Options& options_;

@@ -13,6 +13,29 @@
 
 namespace inductor_rewriter {
 
+// The value of an environment variable; empty if it is not set.
+inline std::string environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value ? value : "";
+}
+
+// Whether such a value is `off`, in any case.
+inline bool is_off(const std::string& text) {
+  return text.size() == 3 && (text[0] | 32) == 'o' && (text[1] | 32) == 'f' && (text[2] | 32) == 'f';
+}
+
+// Reads what an environment variable has, or else the table. Errors name the variable.
+template <class Read>
+auto wanted(const char* variable, const char* from_table, Read&& read) {
+  const std::string text = environment(variable);
+  if (text.empty()) return read(std::string(from_table ? from_table : ""));
+  try {
+    return read(text);
+  } catch (const std::exception& error) {
+    throw std::runtime_error(std::string(variable) + ": " + error.what());
+  }
+}
+
 // Reads a number of up to `most` digits; false for any other text.
 inline bool read_number(const std::string& digits, std::size_t most, int64_t& to) {
   to = std::atoll(digits.c_str());
@@ -44,31 +67,26 @@ inline uint64_t parse_bytes(const std::string& text) {
 
 // The size limit of a dump in bytes; 0 for none.
 inline uint64_t wanted_bytes(const char* from_table) {
-  const char* wanted = std::getenv("REWRITER_MAX_BYTES");
-  if (!wanted || !*wanted) return from_table && *from_table ? parse_bytes(from_table) : 0;
-  try {
-    return parse_bytes(wanted);
-  } catch (const std::exception& error) {
-    throw std::runtime_error(std::string("REWRITER_MAX_BYTES: ") + error.what());
-  }
+  return wanted("REWRITER_MAX_BYTES", from_table, [](const std::string& text) {
+    return text.empty() ? 0 : parse_bytes(text);
+  });
 }
 
 // How many calls, the last ones, a dump keeps; 0 for all.
 inline std::size_t wanted_calls(int from_table) {
-  const char* wanted = std::getenv("REWRITER_KEEP");
-  if (!wanted || !*wanted) return static_cast<std::size_t>(from_table);
+  const std::string text = environment("REWRITER_KEEP");
+  if (text.empty()) return static_cast<std::size_t>(from_table);
   int64_t number = 0;
-  if (!read_number(wanted, 9, number) || !number) {
-    throw std::runtime_error("REWRITER_KEEP: '" + std::string(wanted) + "' is no number of calls, such as 5");
+  if (!read_number(text, 9, number) || !number) {
+    throw std::runtime_error("REWRITER_KEEP: '" + text + "' is no number of calls, such as 5");
   }
   return static_cast<std::size_t>(number);
 }
 
 // The value of an environment variable; -1 if it is not set, or not a number.
 inline int number_of(const char* variable) {
-  const char* text = std::getenv(variable);
   int64_t number = 0;
-  return text && read_number(text, 9, number) ? static_cast<int>(number) : -1;
+  return read_number(environment(variable), 9, number) ? static_cast<int>(number) : -1;
 }
 
 // The number of this process in its job, 0 if it has none. torchrun and most launchers set RANK. Others set at

@@ -388,10 +388,10 @@ class FlightRing {
   }
 
   static uint64_t wanted_capacity() {
-    const char* text = std::getenv("REWRITER_RECORD_BYTES");
+    const std::string text = environment("REWRITER_RECORD_BYTES");
     uint64_t bytes = usual;
     try {
-      if (text && *text) bytes = parse_bytes(text);
+      if (!text.empty()) bytes = parse_bytes(text);
     } catch (const std::exception&) {
       bytes = usual;
     }

@@ -23,19 +23,18 @@ class MemoryOfWrapper {
   MemoryOfWrapper(const Options& options, Recorder& recorder) : recorder_(recorder) {
     for (int probe = 0; probe < memory_probes; ++probe) has_[probe] = recorder.has(memory_probe_name(probe));
     read_lines(options.memory);
-    const char* fills = std::getenv("REWRITER_FILL");
-    is_off_ = fills && !std::strcmp(fills, "off");
-    if (fills && !is_off_ && !read_fills(fills, fills_)) {
+    const std::string fills = environment("REWRITER_FILL"), bytes = environment("REWRITER_GUARD");
+    is_off_ = fills == "off";
+    if (!is_off_ && !read_fills(fills, fills_)) {
       recorder.warn(
-          "memory", "REWRITER_FILL is '" + std::string(fills) +
+          "memory", "REWRITER_FILL is '" + fills +
               "': expected 0, 1, off, or PROBE=0 and PROBE=1; fill 0 is used");
     }
-    const char* text = std::getenv("REWRITER_GUARD");
     int64_t guard = 0;
-    if (text && read_number(text, 8, guard)) {
+    if (read_number(bytes, 8, guard)) {
       guard_ = (guard + 511) / 512 * 512;
-    } else if (text && *text) {
-      recorder.warn("memory", "REWRITER_GUARD is '" + std::string(text) + "': expected a number of bytes");
+    } else if (!bytes.empty()) {
+      recorder.warn("memory", "REWRITER_GUARD is '" + bytes + "': expected a number of bytes");
     }
   }
 

@@ -43,8 +43,8 @@ namespace inductor_rewriter {
 inline std::string device_name() {
   char name[256];
   int device = 0;
-  const auto current = find_driver<int (*)(int*)>("cuCtxGetDevice");
-  const auto get = find_driver<int (*)(char*, int, int)>("cuDeviceGetName");
+  int (*const current)(int*) = find_driver("cuCtxGetDevice");
+  int (*const get)(char*, int, int) = find_driver("cuDeviceGetName");
   const bool has_name = current && get && !current(&device) && !get(name, sizeof name, device);
   return has_name ? name : "cpu";
 }

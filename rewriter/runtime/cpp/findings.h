@@ -2,7 +2,6 @@
 // ends, once everything that was recorded is written.
 #pragma once
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include <thread>
 
 #include "engine/files.h"
+#include "engine/process.h"
 #include "event.h"
 #include "json.h"
 
@@ -82,11 +82,10 @@ class Finding {
 // Flushes what a Python program has printed. A thread without Python's lock waits for it no longer than
 // five seconds: its owner may wait for this thread, and a process that exits never releases it.
 inline void flush_python() {
-  const auto function = [](const char* name) { return dlsym(RTLD_DEFAULT, name); };
-  const auto initialized = reinterpret_cast<int (*)()>(function("Py_IsInitialized"));
-  const auto holds_lock = reinterpret_cast<int (*)()>(function("PyGILState_Check"));
-  const auto ensure = reinterpret_cast<int (*)()>(function("PyGILState_Ensure"));
-  const auto run = reinterpret_cast<int (*)(const char*)>(function("PyRun_SimpleString"));
+  int (*const initialized)() = loaded("Py_IsInitialized");
+  int (*const holds_lock)() = loaded("PyGILState_Check");
+  int (*const ensure)() = loaded("PyGILState_Ensure");
+  int (*const run)(const char*) = loaded("PyRun_SimpleString");
   if (!initialized || !holds_lock || !ensure || !run || !initialized()) return;
   const char* const text =
       "import sys\nfor _ in (sys.stdout, sys.stderr):\n  try: _.flush()\n  except Exception: 0\n";

@@ -81,8 +81,8 @@ class GpuRows {
 
   // Waits for the stream, in any thread. Returns the error of the device; empty if there is none.
   std::string synchronize(void* stream) const {
-    static const auto set = find_driver<int (*)(void*)>("cuCtxSetCurrent");
-    static const auto get = find_driver<int (*)(void**)>("cuCtxGetCurrent");
+    static int (*const set)(void*) = find_driver("cuCtxSetCurrent");
+    static int (*const get)(void**) = find_driver("cuCtxGetCurrent");
     void* before = nullptr;
     if (set && get && !get(&before) && !before) set(context_);
     return gpu_.synchronize(stream);
@@ -123,7 +123,7 @@ class GpuRows {
     std::lock_guard<std::mutex> guard(all.lock);
     one = all.rows[device];
     if (one) return one;
-    static const auto get_device = find_driver<int (*)(int*)>("cuCtxGetDevice");
+    static int (*const get_device)(int*) = find_driver("cuCtxGetDevice");
     int current = -1;
     if (get_device && (get_device(&current) || current != device)) return nullptr;
     if (is_capturing(device)) {
@@ -138,7 +138,7 @@ class GpuRows {
   }
 
   void start() {
-    static const auto get = find_driver<int (*)(void**)>("cuCtxGetCurrent");
+    static int (*const get)(void**) = find_driver("cuCtxGetCurrent");
     if (get) get(&context_);
     gpu_.start(kernel_source(), {own_directory(), torch_directory(), cache_directory()});
   }

@@ -1,14 +1,14 @@
 // Numbers as Python writes them: repr, and the format .4g.
 #pragma once
 
-#include <dlfcn.h>
-
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
+
+#include "engine/process.h"
 
 namespace inductor_rewriter {
 
@@ -43,22 +43,14 @@ struct ToChars {
     char* end;
     int error;
   };
-  using Shortest = Result (*)(char*, char*, double, int);
-  using Precise = Result (*)(char*, char*, double, int, int);
   static constexpr int scientific = 1;  // std::chars_format
 
-  const Shortest shortest = find<Shortest>("_ZSt8to_charsPcS_dSt12chars_format");
-  const Precise precise = find<Precise>("_ZSt8to_charsPcS_dSt12chars_formati");
+  Result (*const shortest)(char*, char*, double, int) = loaded("_ZSt8to_charsPcS_dSt12chars_format");
+  Result (*const precise)(char*, char*, double, int, int) = loaded("_ZSt8to_charsPcS_dSt12chars_formati");
 
   static const ToChars& get() {
     static const ToChars functions;
     return functions;
-  }
-
- private:
-  template <class Function>
-  static Function find(const char* name) {
-    return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
   }
 };
 

@@ -317,6 +317,4 @@ class RecentPlans {
   std::vector<std::shared_ptr<Plan>> plans_;  // the one used last is the first
 };
 
-inline Moment::~Moment() { delete plans.load(std::memory_order_relaxed); }
-
 }  // namespace inductor_rewriter

@@ -1,9 +1,9 @@
 // The interface of probes. What lines of a wrapper each needs is declared in rewriter/runtime/probes/.
 #pragma once
 
-#include <atomic>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,9 +31,8 @@ struct Moment {
   const Probes* probes = nullptr;
   std::string line;  // `#12 before KERNEL`
   std::string row;   // for events without values
-  std::atomic<RecentPlans*> plans{nullptr};  // made by the first thread that needs them
-
-  ~Moment();
+  std::once_flag planned{};
+  std::shared_ptr<RecentPlans> plans = nullptr;  // made by the first thread that needs them
 };
 
 // An event that waits to be emitted. Its measuring is issued, and what it does not need is

@@ -276,7 +276,7 @@ class Recorder : public QueuedOutput {
   std::mutex postponing_;
   std::vector<std::unique_ptr<RunningCall>> postponed_;
   const Probes none_;
-  const Moment unread_{nullptr, "inputs", nullptr, &none_, "", "", nullptr};
+  const Moment unread_{nullptr, "inputs", nullptr, &none_, "", ""};
   std::unique_ptr<MemoryOfWrapper> memory_;  // if there are memory probes
   std::atomic<int64_t> number_{0};           // number of the next call
   std::atomic<bool> faulty_{false};

@@ -70,8 +70,7 @@ inline void check(AOTITorchError error, const char* what) {
 }
 
 inline bool is_defined(AtenTensorHandle handle, int32_t dtype) {
-  static const auto ask =
-      find<AOTITorchError (*)(AtenTensorHandle, bool*)>("aoti_torch_is_defined");
+  static AOTITorchError (*const ask)(AtenTensorHandle, bool*) = loaded("aoti_torch_is_defined");
   bool defined = true;
   if (ask) {
     check(ask(handle, &defined), "is_defined");
@@ -130,8 +129,7 @@ inline void look(const Content& content, Seen& seen) {
   int64_t *sizes = nullptr, *strides = nullptr;
   check(aoti_torch_get_dim(handle, &seen.dim), "get_dim");
   check(aoti_torch_get_sizes(handle, &sizes), "get_sizes");
-  using GetLayout = AOTITorchError (*)(AtenTensorHandle, int32_t*);
-  static const auto get_layout = find<GetLayout>("aoti_torch_get_layout");
+  static AOTITorchError (*const get_layout)(AtenTensorHandle, int32_t*) = loaded("aoti_torch_get_layout");
   int32_t layout = 0;
   if (get_layout) {
     check(get_layout(handle, &layout), "get_layout");

@@ -14,7 +14,7 @@ namespace inductor_rewriter {
 constexpr int64_t most_values = 64;  // printed elements of a tensor, as in Inductor's debug printer
 
 inline int thread_count() {
-  static const auto count = find<int (*)()>("omp_get_max_threads");
+  static int (*const count)() = loaded("omp_get_max_threads");
   return count ? count() : 1;
 }
 
@@ -44,14 +44,8 @@ inline OwnedJob<EventJob> read_values(Moment& moment, const Contents& contents, 
         launch_text(moment.launch, moment.phase),
         "the line and the table differ in the number of values");
   }
-  RecentPlans* plans = moment.plans.load(std::memory_order_acquire);
-  if (!plans) {
-    static std::mutex making;
-    std::lock_guard<std::mutex> guard(making);
-    plans = moment.plans.load(std::memory_order_relaxed);
-    if (!plans) moment.plans.store(plans = new RecentPlans, std::memory_order_release);
-  }
-  OwnedJob<ReadJob> job = plans->read(moment, contents, recorder);
+  std::call_once(moment.planned, [&] { moment.plans = std::make_shared<RecentPlans>(); });
+  OwnedJob<ReadJob> job = moment.plans->read(moment, contents, recorder);
   const int gpu = job->plan->gpu;
   job->has_stream = gpu >= 0 && current_stream(&job->stream, gpu);
   job->event.captured = job->has_stream && has_device() && is_captured(job->stream);

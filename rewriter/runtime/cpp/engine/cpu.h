@@ -5,8 +5,6 @@
 // elements, so that the result is the same for any number of threads.
 #pragma once
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -609,7 +607,7 @@ inline int64_t count_near_limit(const Layout& layout, const Dimensions& dims, co
 template <class Work>
 inline bool share(int64_t count, int threads, const Work& work) {
   using Parallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
-  static const Parallel parallel = reinterpret_cast<Parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+  static const Parallel parallel = loaded("GOMP_parallel");
   if (!parallel) return false;
   struct Shared {
     const Work& work;

@@ -7,13 +7,14 @@
 #include <cstdint>
 #include <string>
 
+#include "process.h"
+
 namespace inductor_rewriter {
 
 // A function of the driver, or null.
-template <class Function>
-Function find_driver(const char* name) {
-  void* cuda = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
-  return cuda ? reinterpret_cast<Function>(dlsym(cuda, name)) : Function{};
+inline LibraryFunction find_driver(const char* name) {
+  void* const cuda = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+  return {cuda ? dlsym(cuda, name) : nullptr};
 }
 
 // Lets a thread allocate memory, load kernels and wait while another one captures a CUDA graph. In the mode that
@@ -28,7 +29,7 @@ class Relaxed {
 
  private:
   void exchange() {
-    static const auto function = find_driver<int (*)(int*)>("cuThreadExchangeStreamCaptureMode");
+    static int (*const function)(int*) = find_driver("cuThreadExchangeStreamCaptureMode");
     if (function) function(&mode_);
   }
 
@@ -38,15 +39,6 @@ class Relaxed {
 }  // namespace inductor_rewriter
 
 namespace inductor_rewriter::gpu {
-
-// A function of a library, which any pointer to a function can be set to; null if there is none.
-struct LibraryFunction {
-  void* at;
-  template <class Function>
-  operator Function*() const {
-    return reinterpret_cast<Function*>(at);
-  }
-};
 
 // Functions of the driver. Handles are pointers, sizes are size_t, device memory is an integer of pointer size.
 struct Driver {
@@ -71,8 +63,7 @@ struct Driver {
   int (*create_event)(void**, unsigned) = find("cuEventCreate");
   int (*record_event)(void*, void*) = find("cuEventRecord");
   int (*wait_for_event)(void*) = find("cuEventSynchronize");
-  int (*launch_with)(const void*, void*, void**, void**) =
-      find_driver<decltype(launch_with)>("cuLaunchKernelEx");  // with attributes; may be null
+  int (*launch_with)(const void*, void*, void**, void**) = find_driver("cuLaunchKernelEx");  // with attributes; may be null
 
   std::string describe(const char* what, int code) const {
     const char* text = nullptr;
@@ -82,7 +73,7 @@ struct Driver {
 
  private:
   LibraryFunction find(const char* name) {
-    const LibraryFunction found{find_driver<void*>(name)};
+    const LibraryFunction found = find_driver(name);
     if (!found.at) lacks = name;
     return found;
   }

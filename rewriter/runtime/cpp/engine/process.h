@@ -32,6 +32,18 @@ class ForkMark {
   const int forks_ = forks();
 };
 
+// A function of a library, which any pointer to a function can be set to; null if there is none.
+struct LibraryFunction {
+  void* at;
+  template <class Function>
+  operator Function*() const {
+    return reinterpret_cast<Function*>(at);
+  }
+};
+
+// One that the program has loaded.
+inline LibraryFunction loaded(const char* name) { return {dlsym(RTLD_DEFAULT, name)}; }
+
 // Keeps our library loaded although its owner unloads it, as a package's loader does when it is destroyed:
 // threads that do not end, and deleters of tensors that the program keeps, still call into it.
 inline void stay_loaded() {

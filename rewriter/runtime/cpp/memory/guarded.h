@@ -83,7 +83,7 @@ inline void make_guarded(AtenTensorHandle made, const Memory& memory, int64_t gu
   using FromBlob = AOTITorchError (*)(
       void*, int64_t, const int64_t*, const int64_t*, int64_t, int32_t, int32_t, int32_t,
       AtenTensorHandle*, int32_t, const uint8_t*, int64_t, void (*)(void*, void*), void*);
-  static const auto from_blob = find<FromBlob>("torch_from_blob");
+  static const FromBlob from_blob = loaded("torch_from_blob");
   if (from_blob) {
     static const bool stays = (stay_loaded(), true);  // a result may outlive its package
     (void)stays;

@@ -19,17 +19,15 @@ class MarkingDevice : public GraphMarks::Device {
  public:
   bool enroll(void* memory, std::size_t bytes) override {
     constexpr unsigned mapped_portable = 3;
-    static const auto enroll = find_driver<int (*)(void*, std::size_t, unsigned)>("cuMemHostRegister_v2");
-    static const auto address =
-        find_driver<int (*)(uint64_t*, void*, unsigned)>("cuMemHostGetDevicePointer_v2");
+    static int (*const enroll)(void*, std::size_t, unsigned) = find_driver("cuMemHostRegister_v2");
+    static int (*const address)(uint64_t*, void*, unsigned) = find_driver("cuMemHostGetDevicePointer_v2");
     uint64_t there = 0;
     const Relaxed relaxed;
     return enroll && address && !enroll(memory, bytes, mapped_portable) &&
         !address(&there, memory, 0) && there == reinterpret_cast<uint64_t>(memory);
   }
   bool write(void* to, uint32_t value, void* stream) override {
-    static const auto set =
-        find_driver<int (*)(uint64_t, unsigned, std::size_t, void*)>("cuMemsetD32Async");
+    static int (*const set)(uint64_t, unsigned, std::size_t, void*) = find_driver("cuMemsetD32Async");
     return set && !set(reinterpret_cast<uint64_t>(to), value, 1, stream);
   }
   void wait() override {
@@ -51,7 +49,7 @@ class Sync : public Probe {
     }
     if (call.directory) marks_of(*call.directory, true);  // ready for a capture
     if (!is_on_device(event)) return;
-    static const auto wait = find_driver<int (*)()>("cuCtxSynchronize");
+    static int (*const wait)() = find_driver("cuCtxSynchronize");
     constexpr int not_while_capturing = 900;  // another thread captures a CUDA graph
     const Relaxed relaxed;
     const int code = wait ? wait() : 0;

@@ -57,9 +57,9 @@ class Time : public Probe {
   };
 
   static Mark record() {
-    static const auto create = find_driver<int (*)(void**, unsigned)>("cuEventCreate");
-    static const auto issue = find_driver<int (*)(void*, void*)>("cuEventRecord");
-    static const auto destroy = find_driver<int (*)(void*)>("cuEventDestroy_v2");
+    static int (*const create)(void**, unsigned) = find_driver("cuEventCreate");
+    static int (*const issue)(void*, void*) = find_driver("cuEventRecord");
+    static int (*const destroy)(void*) = find_driver("cuEventDestroy_v2");
     void *event = nullptr, *stream = nullptr;
     if (!create || !issue || !destroy || !has_device() || !current_stream(&stream)) return nullptr;
     if (create(&event, 0)) return nullptr;
@@ -70,9 +70,8 @@ class Time : public Probe {
   static void read(
       Event& event, Recorder& recorder, RunningCall& call, const Clocks& clocks, void* mark,
       void* stopped) {
-    static const auto wait = find_driver<int (*)(void*)>("cuEventSynchronize");
-    static const auto between =
-        find_driver<int (*)(float*, void*, void*)>("cuEventElapsedTime");
+    static int (*const wait)(void*) = find_driver("cuEventSynchronize");
+    static int (*const between)(float*, void*, void*) = find_driver("cuEventElapsedTime");
     float start = 0, duration = 0;
     const Relaxed relaxed;
     if (!wait || !between || wait(stopped)) return;

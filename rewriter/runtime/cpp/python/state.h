@@ -75,13 +75,10 @@ inline PyObject* done_or_interrupt() {
 // Where the program prints: -1 where that is no file, so that lines are collected and written by Python.
 struct Stream {
   const char* name;
-  int standard;
   PyObject* known;  // the object in `sys` that this is about
   int descriptor;
 };
-inline Stream streams[] = {
-    {"stdout", STDOUT_FILENO, nullptr, STDOUT_FILENO},
-    {"stderr", STDERR_FILENO, nullptr, STDERR_FILENO}};
+inline Stream streams[] = {{"stdout", nullptr, STDOUT_FILENO}, {"stderr", nullptr, STDERR_FILENO}};
 
 // Notes where a stream of `sys` writes to. True if that changed.
 inline bool find_stream(Stream& stream) {

@@ -76,7 +76,7 @@ class GpuRows {
   // Releases rows: they were read, or will not be. `issue` does not wait for this.
   void close(uint64_t first, uint32_t count) {
     std::lock_guard<std::mutex> guard(closing_);
-    gpu_.ring.release(closed_.add(first, count));
+    gpu_.ring.release(first, count);
   }
 
   // Waits for the stream, in any thread. Returns the error of the device; empty if there is none.
@@ -165,7 +165,6 @@ class GpuRows {
   Gpu gpu_;
   void* context_ = nullptr;
   std::mutex issuing_, closing_;
-  ClosedRows closed_;
 };
 
 }  // namespace inductor_rewriter

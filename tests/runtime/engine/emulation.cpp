@@ -8,6 +8,7 @@
 #include <glob.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -276,7 +277,6 @@ Gpu& device_here() {
     made->joined_kernel_ = &kernels[4];
     made->processors_ = 3;
     made->most_gathered_ = (1 << 20) / fingerprint::vector_bytes;
-    made->tried_ = true;
     made->problem_ = made->take_memory();
     made->started_ = made->problem_.empty();
     return made;
@@ -295,12 +295,15 @@ extern "C" uint64_t device_measure(const Layout* layouts, int count, int stream,
   return done ? first : 0;
 }
 
-// Reads rows, for which so many nanoseconds were waited: how many are there. All are released.
+// Reads rows, for which so many nanoseconds were waited: how many are there. All up to these are released.
 extern "C" int device_read(uint64_t first, int count, int64_t waited, Measured* to) {
   Gpu& gpu = device_here();
   int found = 0;
   for (int i = 0; i < count; ++i) found += gpu.find(first + static_cast<uint64_t>(i), waited, to[i]);
-  gpu.ring.release(first + static_cast<uint64_t>(count) - 1);
+  static uint64_t unread = 1;
+  const uint64_t behind = first + static_cast<uint64_t>(count);
+  if (behind > unread) gpu.ring.release(unread, static_cast<uint32_t>(behind - unread));
+  unread = std::max(unread, behind);
   return found;
 }
 

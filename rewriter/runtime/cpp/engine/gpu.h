@@ -33,16 +33,11 @@ class Gpu {
   static constexpr int regions = 16;               // streams and captures that measure
   static constexpr uint64_t captured_rows = 8192;  // of all graphs
 
-  // Loads the kernels and takes memory, the first time. Must be called before a CUDA graph is captured.
-  // `source` is the text of the kernels. False: it failed, and `problem` says why.
-  bool start(const char* source, const gpu::Places& places) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!tried_) {
-      problem_ = prepare(source, places);
-      tried_ = true;
-      started_ = problem_.empty();
-    }
-    return problem_.empty();
+  // Loads the kernels and takes memory. Must be called before a CUDA graph is captured, and once.
+  // `source` is the text of the kernels. If it fails, `problem` says why.
+  void start(const char* source, const gpu::Places& places) {
+    problem_ = prepare(source, places);
+    started_ = problem_.empty();
   }
 
   bool is_started() const { return started_; }
@@ -539,7 +534,6 @@ class Gpu {
   }
 
   mutable std::mutex mutex_;
-  bool tried_ = false;
   std::atomic<bool> started_{false};
   std::string problem_, problem_of_last_;
   gpu::Driver driver_;

@@ -65,7 +65,7 @@ inline bool read_row(const uint64_t* row, uint64_t& sequence, Measured& to) {
   return true;
 }
 
-// Rows by sequence number, from 1 on. One thread at a time may reserve rows, and one read and release.
+// Rows by sequence number, from 1 on. One thread at a time may reserve rows, and one release them.
 class Ring {
  public:
   static constexpr uint64_t capacity = 4096;  // rows; a power of two
@@ -97,32 +97,24 @@ class Ring {
     return read_row(row(sequence), sequence, to);
   }
 
-  // Releases all rows up to this one: they were read, or nobody will read them.
-  void release(uint64_t sequence) { released_.store(sequence, std::memory_order_release); }
+  // Releases `count` rows from `first` on: they were read, or nobody will read them. Who reads them may finish in any
+  // order.
+  void release(uint64_t first, uint32_t count) {
+    waiting_[first % capacity] = count;
+    while (const uint32_t some = waiting_[unread_ % capacity]) {
+      waiting_[unread_ % capacity] = 0;
+      unread_ += some;
+    }
+    released_.store(unread_ - 1, std::memory_order_release);
+  }
 
  private:
   uint64_t* rows_ = nullptr;
   uint64_t next_ = 1;
   uint64_t free_below_ = 0;  // `released_` when it was last read
-  std::atomic<uint64_t> released_{0};
-};
-
-// Finds which rows can be released where several threads read them, and finish in any order.
-class ClosedRows {
- public:
-  // `count` rows from `first` on were read. Returns the last row up to which all rows were read.
-  uint64_t add(uint64_t first, uint32_t count) {
-    waiting_[first % Ring::capacity] = count;
-    while (const uint32_t some = waiting_[next_ % Ring::capacity]) {
-      waiting_[next_ % Ring::capacity] = 0;
-      next_ += some;
-    }
-    return next_ - 1;
-  }
-
- private:
-  uint64_t next_ = 1;  // the first row that was not read
-  uint32_t waiting_[Ring::capacity] = {};  // by row: how many rows were read from it on, after `next_`
+  std::atomic<uint64_t> released_{0};  // the last row up to which all were released
+  uint64_t unread_ = 1;
+  uint32_t waiting_[capacity] = {};  // by row: how many were released from it on, after `unread_`
 };
 
 }  // namespace inductor_rewriter

@@ -63,7 +63,7 @@ class Captures {
   template <class Act>
   void each(Act&& act) {
     std::lock_guard<std::mutex> guard(lock_);
-    const bool is_over = wait_for_device();
+    const bool is_over = !wait_for_device();
     for (auto& capture : all_) act(*capture, replays_of(*capture, is_over));
   }
 

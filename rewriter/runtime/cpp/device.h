@@ -42,19 +42,11 @@ inline bool is_capturing(int device_index = -1) {
   return has_device() && current_stream(&stream, device_index) && is_captured(stream);
 }
 
-// Waits until the device is idle. False if it failed, or had failed before.
-inline bool wait_for_device() {
+// Waits until the device is idle. The driver's error if it failed, or had failed before, or 0.
+inline int wait_for_device() {
   static int (*const wait)() = find_driver("cuCtxSynchronize");
   const Relaxed relaxed;
-  return !wait || !has_device() || !wait();
-}
-
-// The text of a driver error, as in torch's messages.
-inline std::string cuda_error(int code) {
-  static int (*const describe)(int, const char**) = find_driver("cuGetErrorString");
-  const char* text = nullptr;
-  if (!describe || describe(code, &text) || !text) text = "unknown error";
-  return std::string("CUDA error: ") + text;
+  return wait && has_device() ? wait() : 0;
 }
 
 // Whether launches of a kind run on a GPU, wherever their arguments are. Generated from

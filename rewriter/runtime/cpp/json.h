@@ -32,7 +32,11 @@ inline bool stands_for_itself(char one) {
 
 inline void append_string(std::string& text, const char* from) {
   text += '"';
-  char escape[16];
+  const auto escape = [&](uint32_t code) {
+    char digits[16];
+    std::snprintf(digits, sizeof digits, "\\u%04x", static_cast<unsigned>(code));
+    text += digits;
+  };
   for (;;) {
     // Mostly all of it.
     const char* const start = from;
@@ -45,14 +49,10 @@ inline void append_string(std::string& text, const char* from) {
       text += '\\';
       text += names[at - named];
     } else if (code < 0x10000) {
-      std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(code));
-      text += escape;
+      escape(code);
     } else {
-      code -= 0x10000;
-      std::snprintf(
-          escape, sizeof escape, "\\u%04x\\u%04x", static_cast<unsigned>(0xd800 + (code >> 10)),
-          static_cast<unsigned>(0xdc00 + (code & 0x3ff)));
-      text += escape;
+      escape(0xd800 + ((code - 0x10000) >> 10));
+      escape(0xdc00 + (code & 0x3ff));
     }
   }
   text += '"';

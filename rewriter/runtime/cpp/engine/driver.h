@@ -17,6 +17,14 @@ inline LibraryFunction find_driver(const char* name) {
   return {cuda ? dlsym(cuda, name) : nullptr};
 }
 
+// What failed, and how, by the driver's text, as in torch's messages.
+inline std::string driver_error(const std::string& what, int code) {
+  static int (*const describe)(int, const char**) = find_driver("cuGetErrorString");
+  const char* text = nullptr;
+  if (!describe || describe(code, &text) || !text) text = "unknown error";
+  return what + ": " + text;
+}
+
 // Lets a thread allocate memory, load kernels and wait while another one captures a CUDA graph. In the mode that
 // captures have by default (global), what the driver calls unsafe would end that capture. For as long as the object
 // lives, it does not.
@@ -57,7 +65,6 @@ struct Driver {
       void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
       void**) = find("cuLaunchKernel");
   int (*synchronize)(void*) = find("cuStreamSynchronize");
-  int (*get_error)(int, const char**) = find("cuGetErrorString");
   int (*copy_to_host)(void*, uint64_t, std::size_t, void*) = find("cuMemcpyDtoHAsync_v2");
   int (*free_host)(void*) = find("cuMemFreeHost");
   int (*create_event)(void**, unsigned) = find("cuEventCreate");
@@ -65,16 +72,10 @@ struct Driver {
   int (*wait_for_event)(void*) = find("cuEventSynchronize");
   int (*launch_with)(const void*, void*, void**, void**) = find_driver("cuLaunchKernelEx");  // with attributes; may be null
 
-  std::string describe(const char* what, int code) const {
-    const char* text = nullptr;
-    if (!get_error || get_error(code, &text) || !text) text = "unknown error";
-    return std::string(what) + ": " + text;
-  }
-
  private:
   LibraryFunction find(const char* name) {
     const LibraryFunction found = find_driver(name);
-    if (!found.at) lacks = name;
+    if (!found.at && lacks.empty()) lacks = name;
     return found;
   }
 };

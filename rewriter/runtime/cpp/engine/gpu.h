@@ -146,7 +146,7 @@ class Gpu {
   std::string synchronize(void* stream) const {
     const Relaxed relaxed;
     const int code = driver_.synchronize(stream);
-    return code ? driver_.describe("the device failed", code) : "";
+    return code ? driver_error("the device failed", code) : "";
   }
 
   // The records of damaged guard bands, in pinned host memory that the device writes to. Null if it cannot
@@ -259,7 +259,7 @@ class Gpu {
         {&joined_kernel_, "inductor_rewriter_measure_and_act"}};
     for (const auto& one : kernels) {
       if (int error = driver_.get_function(one.first, module, one.second)) {
-        return driver_.describe("the kernel is not there", error);
+        return driver_error("the kernel is not there", error);
       }
     }
     return take_memory();
@@ -275,10 +275,10 @@ class Gpu {
     const std::size_t bytes = region * regions + captured_rows * sizeof(uint64_t);
     uintptr_t memory = 0;
     if (int error = driver_.allocate(&memory, bytes)) {
-      return driver_.describe("no memory on the device", error);
+      return driver_error("no memory on the device", error);
     }
     if (int error = driver_.clear(memory, 0, bytes)) {
-      return driver_.describe("no memory on the device", error);
+      return driver_error("no memory on the device", error);
     }
     for (int i = 0; i < regions; ++i) {
       const uintptr_t start = memory + region * static_cast<std::size_t>(i);
@@ -293,12 +293,12 @@ class Gpu {
     void* host = nullptr;
     // Flags: usable in every context (1), mapped into the device's address space (2).
     if (int error = driver_.allocate_host(&host, rows, 1 | 2)) {
-      return driver_.describe("no pinned memory", error);
+      return driver_error("no pinned memory", error);
     }
     std::memset(host, 0, rows);
     uintptr_t there = 0;
     if (int error = driver_.get_device_pointer(&there, host, 0)) {
-      return driver_.describe("no mapped memory", error);
+      return driver_error("no mapped memory", error);
     }
     to_device_ = there - reinterpret_cast<uintptr_t>(host);
     ring.attach(static_cast<uint64_t*>(host));
@@ -526,7 +526,7 @@ class Gpu {
       }
       job_.count = some;
       if (const int error = launch(kernel_, &job_, blocks, stream, false)) {
-        problem_of_last_ = driver_.describe("the kernel cannot be launched", error);
+        problem_of_last_ = driver_error("the kernel cannot be launched", error);
         return false;
       }
     }

@@ -44,7 +44,7 @@ struct Compiler {
  private:
   LibraryFunction find(const char* name) {
     const LibraryFunction found{library ? dlsym(library, name) : nullptr};
-    if (library && !found.at) problem = std::string("the compiler lacks ") + name;
+    if (!found.at && problem.empty()) problem = std::string("the compiler lacks ") + name;
     return found;
   }
 
@@ -151,7 +151,7 @@ inline void* load_kernels(
     // It is compiled again next time.
   }
   const int error = driver.load(&module, code.data());
-  if (error) problem = driver.describe("the kernel cannot be loaded", error);
+  if (error) problem = driver_error("the kernel cannot be loaded", error);
   return error ? nullptr : module;
 }
 

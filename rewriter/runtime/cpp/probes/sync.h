@@ -49,11 +49,9 @@ class Sync : public Probe {
     }
     if (call.directory) marks_of(*call.directory, true);  // ready for a capture
     if (!is_on_device(event)) return;
-    static int (*const wait)() = find_driver("cuCtxSynchronize");
     constexpr int not_while_capturing = 900;  // another thread captures a CUDA graph
-    const Relaxed relaxed;
-    const int code = wait ? wait() : 0;
-    if (code && code != not_while_capturing) event.error = cuda_error(code);
+    const int code = wait_for_device();
+    if (code && code != not_while_capturing) event.error = driver_error("CUDA error", code);
   }
 
  private:

@@ -180,8 +180,9 @@ struct Item {
 };
 
 // `#12`, or the phase if there is no launch.
-inline std::string launch_text(const ProbedLaunch* launch, const char* phase) {
-  return launch ? "#" + std::to_string(launch->row->launch) : std::string(phase);
+inline std::string launch_text(const ProbedLaunch* launch, const char* phase, int iteration = 0) {
+  if (!launch) return phase;
+  return "#" + std::to_string(launch->row->launch) + (iteration ? "." + std::to_string(iteration) : "");
 }
 
 // What an event is about: one phase of one launch, or the inputs of a call, which have no launch.
@@ -197,8 +198,7 @@ struct EventPlace {
 inline std::string line_text(const EventPlace& place) {
   if (!place.launch) return place.phase;
   if (place.line && !place.iteration) return *place.line;
-  std::string text = launch_text(place.launch, place.phase);
-  if (place.iteration) text += "." + std::to_string(place.iteration);
+  std::string text = launch_text(place.launch, place.phase, place.iteration);
   text += std::string(" ") + place.phase + (place.phase[0] == 'a' ? "  " : " ");
   return text + place.launch->row->kernel;
 }

@@ -128,10 +128,8 @@ class Printer {
 
   // `[rewriter 0] #12 KERNEL`, for a line about a launch as a whole.
   std::string about(const Event& event) const {
-    std::string text = start(event) + " " + event.about();
-    if (!event.launch) return text;
-    if (event.iteration) text += "." + std::to_string(event.iteration);
-    return text + " " + event.launch->row->kernel;
+    const std::string text = start(event) + " " + launch_text(event.launch, event.phase, event.iteration);
+    return event.launch ? text + " " + event.launch->row->kernel : text;
   }
 
  private:

@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
@@ -63,7 +62,7 @@ class KnownFiles {
         if (can_link_ && !one.pending && one.sum == file.sum) alike.push_back(one);
       }
     }
-    std::vector<char> room(2 * block);
+    std::vector<char> room(2 * save_block);
     for (const Known& one : alike) {
       if (file.known >= 0) ::close(file.known);
       file.known = -1;
@@ -121,7 +120,6 @@ class KnownFiles {
  private:
   static constexpr std::size_t most = 1 << 16;  // files that are remembered
   static constexpr std::size_t most_alike = 4;  // of them, with one key
-  static constexpr std::size_t block = std::size_t{256} << 10;
 
   // A complete file, with its size and time; or one that is being written, and those that wait for it.
   struct Known {
@@ -133,15 +131,11 @@ class KnownFiles {
   };
 
   static bool has_bytes_of(const SavedFile& file, char* room) {
-    for (uint64_t at = 0; at < file.size;) {
-      const std::size_t most = std::min<uint64_t>(block, file.size - at);
-      const off_t place = static_cast<off_t>(file.offset + at);
-      const ssize_t count = pread(file.file, room, most, place);
-      if (count <= 0 || pread(file.known, room + block, most, place) != count) return false;
-      if (std::memcmp(room, room + block, static_cast<std::size_t>(count))) return false;
-      at += static_cast<uint64_t>(count);
-    }
-    return true;
+    char* const other = room + save_block;
+    return each_block(file.file, file.offset, file.size, room, [&](uint64_t at, std::size_t size) {
+      const ssize_t count = pread(file.known, other, size, static_cast<off_t>(file.offset + at));
+      return count == static_cast<ssize_t>(size) && !std::memcmp(room, other, size);
+    });
   }
 
   // False if the file was removed or changed since.

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
@@ -102,6 +103,20 @@ struct Container {
 };
 
 [[noreturn]] inline void fail_with(int error) { throw std::system_error(error, std::generic_category()); }
+
+// Reads bytes of a file into a `room` of one block, and calls `act` with the place of each block among them, and its
+// size. False where the file is shorter, or `act` says so.
+constexpr std::size_t save_block = std::size_t{256} << 10;  // fits into a core's cache
+template <class Act>
+bool each_block(int file, uint64_t from, uint64_t bytes, char* room, Act&& act) {
+  for (uint64_t at = 0; at < bytes;) {
+    const std::size_t most = std::min<uint64_t>(save_block, bytes - at);
+    const ssize_t count = pread(file, room, most, static_cast<off_t>(from + at));
+    if (count <= 0 || !act(at, static_cast<std::size_t>(count))) return false;
+    at += static_cast<uint64_t>(count);
+  }
+  return true;
+}
 
 struct SavePiece {
   uint64_t offset = 0, size = 0;

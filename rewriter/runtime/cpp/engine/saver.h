@@ -157,7 +157,7 @@ class Saver {
       unfinished_.insert(last_);
     }
     // A large tensor on the CPU is not staged: it would take much of the staging, and be copied once more.
-    const bool in_place = !on_device && size > staging / 4;
+    const bool in_place = !on_device && size > Staging::most * Staging::piece_size / 4;
     for (uint64_t at = 0; at < size || !at; at += Staging::piece_size) {
       SavePiece piece;
       piece.offset = at;
@@ -186,7 +186,6 @@ class Saver {
   }
 
  private:
-  static constexpr std::size_t block = std::size_t{256} << 10;  // fits into a core's cache
   static constexpr int most_threads = 16;
 
   static int processors() {
@@ -246,7 +245,7 @@ class Saver {
 
   void work() {
     pthread_setname_np(pthread_self(), "rewriter-save");
-    std::vector<char> room(block);
+    std::vector<char> room(save_block);
     while (true) {
       std::unique_lock<std::mutex> guard(lock_);
       queued_.wait(guard, [&] { return !queue_.empty(); });
@@ -311,32 +310,24 @@ class Saver {
       file.create();
       if (piece.offset) copy_known(file, piece.offset, room);
     }
-    if (file.count == 1 && piece.size <= block) return file.put_whole(piece.data);
-    for (uint64_t at = 0; at < piece.size; at += block) {
-      file.append(piece.data + at, std::min<uint64_t>(block, piece.size - at), !piece.offset);
+    if (file.count == 1 && piece.size <= save_block) return file.put_whole(piece.data);
+    for (uint64_t at = 0; at < piece.size; at += save_block) {
+      file.append(piece.data + at, std::min<uint64_t>(save_block, piece.size - at), !piece.offset);
     }
   }
 
   static bool is_equal(const SavedFile& file, const SavePiece& piece, char* room) {
-    for (uint64_t at = 0; at < piece.size;) {
-      const std::size_t most = std::min<uint64_t>(block, piece.size - at);
-      const off_t place = static_cast<off_t>(file.offset + piece.offset + at);
-      const ssize_t count = pread(file.known, room, most, place);
-      if (count <= 0 || std::memcmp(room, piece.data + at, static_cast<std::size_t>(count))) return false;
-      at += static_cast<uint64_t>(count);
-    }
-    return true;
+    return each_block(
+        file.known, file.offset + piece.offset, piece.size, room,
+        [&](uint64_t at, std::size_t size) { return !std::memcmp(room, piece.data + at, size); });
   }
 
   // Copies the beginning of a tensor from the known file, which has the same bytes.
   static void copy_known(SavedFile& file, uint64_t bytes, char* room) {
     file.sum = 0;
-    for (uint64_t at = 0; at < bytes;) {
-      const std::size_t most = std::min<uint64_t>(block, bytes - at);
-      const ssize_t count = pread(file.known, room, most, static_cast<off_t>(file.offset + at));
-      if (count <= 0) throw std::runtime_error("a file of this dump was cut short");
-      file.append(room, static_cast<std::size_t>(count));
-      at += static_cast<uint64_t>(count);
+    const auto append = [&](uint64_t, std::size_t size) { return file.append(room, size), true; };
+    if (!each_block(file.known, file.offset, bytes, room, append)) {
+      throw std::runtime_error("a file of this dump was cut short");
     }
   }
 
@@ -366,11 +357,9 @@ class Saver {
     finished_.notify_all();
   }
 
-  static constexpr uint64_t staging = uint64_t{256} << 20;
-
   const ForkMark mark_;
   DeviceCopies device_;
-  Staging staging_{device_, staging};
+  Staging staging_{device_};
   std::mutex lock_;  // guards the members below
   std::condition_variable queued_, finished_;
   std::deque<std::shared_ptr<SavedFile>> queue_;

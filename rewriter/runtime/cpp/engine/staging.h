@@ -90,6 +90,7 @@ class DeviceCopies {
 class Staging {
  public:
   static constexpr std::size_t piece_size = std::size_t{4} << 20;
+  static constexpr std::size_t most = 64;  // pieces, for tensors on the CPU and on GPUs together
   static constexpr std::size_t alignment = 64;
 
   // Memory for a tensor's bytes, and the piece of staging that it is in.
@@ -98,9 +99,7 @@ class Staging {
     int piece = -1;
   };
 
-  // `bound` is the limit in bytes, for tensors on the CPU and on GPUs together.
-  Staging(DeviceCopies& device, std::size_t bound)
-      : device_(device), most_(std::max<std::size_t>(bound / piece_size, 4)) {}
+  explicit Staging(DeviceCopies& device) : device_(device) {}
 
   // Takes memory for up to `piece_size` bytes; waits until there is some. An empty place if there is no
   // memory that a device can copy to.
@@ -178,7 +177,7 @@ class Staging {
       else if (pieces_[i].pinned == pinned) return static_cast<int>(i);
       else other = static_cast<int>(i);
     }
-    if (empty < 0 && pieces_.size() < most_) {
+    if (empty < 0 && pieces_.size() < most) {
       empty = static_cast<int>(pieces_.size());
       pieces_.emplace_back();
     }
@@ -224,7 +223,6 @@ class Staging {
   }
 
   DeviceCopies& device_;
-  const std::size_t most_;
   std::vector<Piece> pieces_;
   int open_[2] = {-1, -1};  // the piece that is being filled: for the CPU, for GPUs
   std::mutex lock_;

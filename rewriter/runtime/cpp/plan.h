@@ -102,9 +102,23 @@ class ReadJob : public EventJob {
     return count;
   }
 
-  // A copy of this event, with what the last replay measured.
+  // A copy of this event that is not of the pool, with what the last replay measured.
   OwnedJob<EventJob> replayed() const override {
-    OwnedJob<ReadJob> job = copy();
+    OwnedJob<ReadJob> job(new ReadJob(plan));
+    job->is_pooled = false;
+    job->event.items = std::vector<Item>(event.items.size());
+    for (std::size_t i = 0; i < event.items.size(); ++i) {
+      const Item& from = event.items[i];
+      Item& item = job->event.items[i];
+      item.label = from.label;
+      item.kind = from.kind;
+      item.text = from.text;
+      item.bits = from.bits;
+      item.tensor = from.tensor;
+      item.tensor.handle = nullptr;  // the tensor may be freed by now
+      item.is_measured = from.is_measured;
+      item.measurement = from.measurement;
+    }
     uint64_t count = 0;
     for (std::size_t i = 0; i < on_gpu.size(); ++i) {
       Item& item = job->event.items[on_gpu[i]];
@@ -145,25 +159,6 @@ class ReadJob : public EventJob {
       case Kind::text: return;
       default: item.text = "?";
     }
-  }
-
-  // A copy that is not of the pool, with the results so far.
-  OwnedJob<ReadJob> copy() const {
-    OwnedJob<ReadJob> job(new ReadJob(plan));
-    job->is_pooled = false;
-    job->event.items = std::vector<Item>(event.items.size());
-    for (std::size_t i = 0; i < event.items.size(); ++i) {
-      Item& item = job->event.items[i];
-      item.label = event.items[i].label;
-      item.kind = event.items[i].kind;
-      item.text = event.items[i].text;
-      item.bits = event.items[i].bits;
-      item.tensor = event.items[i].tensor;
-      item.tensor.handle = nullptr;  // the tensor may be freed by now
-      item.is_measured = event.items[i].is_measured;
-      item.measurement = event.items[i].measurement;
-    }
-    return job;
   }
 
   int64_t waited() const {

@@ -21,6 +21,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -400,9 +401,8 @@ class FlightRing {
   }
 
   bool open_or_make(const std::string& root, int rank, std::string& problem) {
-    char host[256] = "host";
-    gethostname(host, sizeof host - 1);
-    for (char* letter = host; *letter; ++letter) *letter = *letter == '/' ? '_' : *letter;
+    std::string host = host_name();
+    std::replace(host.begin(), host.end(), '/', '_');
     const std::string folder = root + "/record";
     if (!make_folder(root) || !make_folder(folder)) return fail("cannot make " + folder, problem);
     const std::string stem = folder + "/" + host + "." + std::to_string(getpid());
@@ -412,10 +412,8 @@ class FlightRing {
       path_ = own + "/ring";
       if (open_existing()) return true;
       if (errno != ENOENT) continue;  // that of another process
-      const int made = make(own, rank, problem);
-      if (made < 0) return false;
-      if (made) return true;
-      if (open_existing()) return true;
+      if (make(own, rank, problem) || (problem.empty() && open_existing())) return true;
+      if (!problem.empty()) return false;
     }
     return fail("there are too many in " + folder, problem);
   }
@@ -462,12 +460,12 @@ class FlightRing {
     return true;
   }
 
-  // 1: made it; 0: another copy of the runtime was first; -1: failed.
-  int make(const std::string& own, int rank, std::string& problem) {
+  // False without a problem: another copy of the runtime was first.
+  bool make(const std::string& own, int rank, std::string& problem) {
     const std::string temporary =
         own + "/.ring." + std::to_string(reinterpret_cast<uintptr_t>(this)) + "." + std::to_string(getpid());
     const int file = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file < 0) return fail("cannot make " + temporary, problem), -1;
+    if (file < 0) return fail("cannot make " + temporary, problem);
     const uint64_t size = data_at + wanted_capacity();
     // Allocates all of it: writing to the mapping on a full disk would end the program.
     const int full = posix_fallocate(file, 0, static_cast<off_t>(size));
@@ -476,7 +474,7 @@ class FlightRing {
       fail("no room for " + own + "/ring", problem);
       ::close(file);
       unlink(temporary.c_str());
-      return -1;
+      return false;
     }
     std::memcpy(header_->magic, magic, 8);
     header_->version = version;
@@ -495,9 +493,8 @@ class FlightRing {
       is_first = access(path_.c_str(), F_OK) && !rename(temporary.c_str(), path_.c_str());
     }
     unlink(temporary.c_str());
-    if (is_first) return 1;
-    unmap();
-    return 0;
+    if (!is_first) unmap();
+    return is_first;
   }
 
   void unmap() {

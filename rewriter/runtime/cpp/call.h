@@ -165,7 +165,7 @@ inline Content content_of(char kind, int64_t integer, double floating, AtenTenso
   switch (kind) {
     case 't':
       content.kind = Kind::tensor;
-      content.handle = handle;
+      content.seen.handle = handle;
       break;
     case 'f':
       content.kind = Kind::floating;
@@ -222,11 +222,11 @@ inline Value keep_view(
     int64_t offset) noexcept {
   Content content;
   content.kind = Content::Kind::view;
-  content.array.sizes = sizes;
-  content.array.strides = strides;
-  content.array.dim = dim;
-  content.handle = of.handle;
-  content.offset = offset;
+  content.seen.sizes = sizes;
+  content.seen.strides = strides;
+  content.seen.dim = dim;
+  content.seen.handle = of.handle;
+  content.seen.offset = offset;
   return keep(call, content);
 }
 
@@ -235,7 +235,9 @@ inline Value keep_array(
     const int64_t* strides, int32_t device_type, int32_t device_index) noexcept {
   Content content;
   content.kind = Content::Kind::array;
-  content.array = {data, sizes, strides, dim, dtype_named(type), device_type, device_index};
+  const int32_t index = device_type == aoti_torch_device_type_cpu() ? -1 : device_index;
+  content.seen = {true, true, true, dtype_named(type), device_type, index, dim, 0, sizes, strides, nullptr,
+                  static_cast<const char*>(data)};
   return keep(call, content);
 }
 

@@ -14,15 +14,14 @@
 
 namespace inductor_rewriter {
 
-// A tensor without a handle, in arrayref mode.
-struct Array {
-  const void* data;
-  const int64_t* sizes;
-  const int64_t* strides;
-  int64_t dim;
-  int32_t dtype;
-  int32_t device_type;
-  int32_t device_index;
+// The current facts of a value, as the line or the shim has them. Pointers belong to the tensor or to the line.
+struct Seen {
+  bool is_present = false, is_tensor = false, is_strided = true;
+  int32_t dtype = -1, device_type = 0, device_index = -1;
+  int64_t dim = 0, offset = 0;
+  const int64_t *sizes = nullptr, *strides = nullptr;
+  AtenTensorHandle handle = nullptr;  // for a view, that of its base
+  const char* data = nullptr;         // for an array: a tensor without a handle, in arrayref mode
 };
 
 // The number of a dtype, by the name that the compiler gives its type; or -1.
@@ -49,11 +48,9 @@ struct Content {
   };
 
   Kind kind = Kind::other;
-  Array array{};       // of a view only `sizes`, `strides` and `dim`
-  int64_t offset = 0;  // of a view, in elements from its base
+  Seen seen;  // all of an array, the handle of a tensor, and of a view sizes, strides and offset, too
   const char *type = nullptr, *text = nullptr;  // of an object of Python
   union {
-    AtenTensorHandle handle;  // for a view, that of its base
     int64_t integer = 0;
     double floating;
   };

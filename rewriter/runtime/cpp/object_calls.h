@@ -158,7 +158,7 @@ inline char* collected_text(bool messages, std::size_t* size) noexcept {
 inline bool find_fingerprint(AtenTensorHandle handle, std::string& to) {
   Content content;
   content.kind = Content::Kind::tensor;
-  content.handle = handle;
+  content.seen.handle = handle;
   Item item;
   Tensor& tensor = item.tensor;
   if (!read_tensor(content, tensor) || !tensor.in_memory) return false;

@@ -230,12 +230,9 @@ class RecentPlans {
 
   void look_at(const Moment& moment, const Contents& contents, Recorder& recorder) {
     for (std::size_t i = 0; i < seen_.size(); ++i) {
-      if (contents[i].kind > Content::Kind::array) {
-        seen_[i] = Seen();
-        seen_[i].is_present = true;
-        continue;
-      }
-      recorder.act(About{moment, (*moment.labels)[i]}, [&] { look(contents[i], seen_[i]); });
+      seen_[i] = contents[i].seen;
+      if (contents[i].kind > Content::Kind::array) seen_[i].is_present = true;
+      else recorder.act(About{moment, (*moment.labels)[i]}, [&] { look(contents[i].kind, seen_[i]); });
     }
   }
 
@@ -256,10 +253,10 @@ class RecentPlans {
       const Moment& moment, const Content& content, const Seen& seen, Item& item, Recorder& recorder) {
     recorder.act(About{moment, *item.label}, [&] { locate(seen, item.tensor); });
     if (content.kind == Content::Kind::view) {
-      item.base = content.handle;
-      item.offset = content.offset;
+      item.base = seen.handle;
+      item.offset = seen.offset;
     } else if (content.kind == Content::Kind::tensor) {
-      item.tensor.handle = content.handle;
+      item.tensor.handle = seen.handle;
     }
   }
 

@@ -86,43 +86,15 @@ inline bool is_defined(AtenTensorHandle handle, int32_t dtype) {
   return dtype != undefined;
 }
 
-// The current facts of a value, from the shim. Pointers belong to the tensor or to the line.
-struct Seen {
-  bool is_present = false, is_tensor = false, is_strided = true;
-  int32_t dtype = -1, device_type = 0, device_index = -1;
-  int64_t dim = 0, offset = 0;
-  const int64_t *sizes = nullptr, *strides = nullptr;
-  AtenTensorHandle handle = nullptr;  // for a view, that of its base
-  const char* data = nullptr;         // for an array
-};
-
-// Not present: a null handle, or an undefined tensor.
-inline void look(const Content& content, Seen& seen) {
-  seen = Seen();
-  if (content.kind == Content::Kind::array) {
-    const Array& array = content.array;
-    seen.is_present = seen.is_tensor = true;
-    seen.dtype = array.dtype;
-    seen.device_type = array.device_type;
-    if (array.device_type != aoti_torch_device_type_cpu()) seen.device_index = array.device_index;
-    seen.dim = array.dim;
-    seen.sizes = array.sizes;
-    seen.strides = array.strides;
-    seen.data = static_cast<const char*>(array.data);
-    return;
-  }
-  AtenTensorHandle handle = content.handle;
+// Completes the facts of a tensor, a view or an array. Not present: a null handle, or an undefined tensor.
+inline void look(Content::Kind kind, Seen& seen) {
+  AtenTensorHandle handle = seen.handle;
   if (!handle) return;
   check(aoti_torch_get_dtype(handle, &seen.dtype), "get_dtype");
   if (!is_defined(handle, seen.dtype)) return;
   check(aoti_torch_get_device_type(handle, &seen.device_type), "get_device_type");
   check(aoti_torch_get_device_index(handle, &seen.device_index), "get_device_index");
-  seen.handle = handle;
-  if (content.kind == Content::Kind::view) {
-    seen.dim = content.array.dim;
-    seen.sizes = content.array.sizes;
-    seen.strides = content.array.strides;
-    seen.offset = content.offset;
+  if (kind == Content::Kind::view) {
     seen.is_present = seen.is_tensor = true;
     return;
   }
@@ -192,8 +164,8 @@ inline void locate(const Seen& seen, Tensor& tensor) {
 
 // False if it is not a value.
 inline bool read_tensor(const Content& content, Tensor& tensor) {
-  Seen seen;
-  look(content, seen);
+  Seen seen = content.seen;
+  look(content.kind, seen);
   if (!seen.is_present) return false;
   set_facts(seen, tensor);
   locate(seen, tensor);

@@ -29,11 +29,9 @@ struct Memory {
 // Finds the memory of a tensor. Returns why it cannot be guarded or filled, or an empty text. An undefined
 // tensor has none.
 inline std::string find_memory(AtenTensorHandle handle, Memory& memory) {
-  Content content;
-  content.kind = Content::Kind::tensor;
-  content.handle = handle;
   Seen seen;
-  look(content, seen);
+  seen.handle = handle;
+  look(Content::Kind::tensor, seen);
   if (!seen.is_present) return "it has no elements";
   memory.dtype = seen.dtype;
   memory.device_type = seen.device_type;

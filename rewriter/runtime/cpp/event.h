@@ -142,6 +142,12 @@ struct Item {
   int64_t offset = 0;
   Owned view;
 
+  // Of the elements that the host can read.
+  Layout fetched() const {
+    return {tensor.dtype, static_cast<int32_t>(host.shape.size()), tensor.numel, host.shape.data(),
+            host.stride.data(), host.data};
+  }
+
   bool is_tensor() const { return kind[0] == 't'; }
   bool has_statistics() const { return is_measured && measurement.finite >= 0; }
 

@@ -1,6 +1,7 @@
 // Reads and measures values of launches, for probes that need them.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -18,24 +19,19 @@ inline int thread_count() {
   return count ? count() : 1;
 }
 
-// Pointers to the first elements in logical order.
-inline std::vector<const char*> first_elements(const Host& host, int32_t dtype) {
-  std::vector<const char*> elements;
-  std::vector<int64_t> place(host.shape.size(), 0);
-  for (int64_t size : host.shape) {
-    if (!size) return elements;
-  }
-  while (static_cast<int64_t>(elements.size()) < most_values) {
-    int64_t offset = 0;
-    for (std::size_t i = 0; i < place.size(); ++i) offset += place[i] * host.stride[i];
-    elements.push_back(host.data + offset * elements::size(dtype));
-    std::size_t dim = place.size();
-    for (; dim-- > 0; place[dim] = 0) {
-      if (++place[dim] < host.shape[dim]) break;
-    }
-    if (dim == std::size_t(-1)) break;
-  }
-  return elements;
+// Calls `act` with each of the first elements that the host can read, in logical order.
+template <class Act>
+void each_first(const Item& item, Act&& act) {
+  const Layout layout = item.fetched();
+  Dimensions dims;
+  const int64_t count = std::min(layout.numel, most_values);
+  if (!count || !dims.read(layout)) return;
+  const int size = elements::size(layout.dtype);
+  alignas(16) char room[16 * most_values];
+  Gather gather(dims, layout.data, size);
+  gather.seek(0);
+  gather.next(count, room);
+  for (int64_t i = 0; i < count; ++i) act(room + i * size);
 }
 
 inline OwnedJob<EventJob> read_values(Moment& moment, const Contents& contents, Recorder& recorder) {
@@ -114,14 +110,8 @@ inline bool issue_captured(ReadJob& job, Recorder& recorder) {
 inline bool measure_here(Item& item, bool is_copied) {
   const Tensor& tensor = item.tensor;
   const bool direct = (tensor.on_cpu && !is_copied) || !tensor.numel;
-  Layout layout = tensor.layout();
-  if (!direct) {
-    fetch(item, tensor.on_cpu);
-    layout.shape = item.host.shape.data();
-    layout.stride = item.host.stride.data();
-    layout.data = item.host.data;
-  }
-  return measure_on_cpu(layout, thread_count(), item.measurement);
+  if (!direct) fetch(item, tensor.on_cpu);
+  return measure_on_cpu(direct ? tensor.layout() : item.fetched(), thread_count(), item.measurement);
 }
 
 inline void measure_on_host(ReadJob& job, std::size_t place, Recorder& recorder) {
@@ -139,9 +129,7 @@ inline void read_head(Item& item, const Recorder& recorder) {
   fetch(item, !tensor.on_cpu || is_complex(tensor.dtype));
   item.has_head = true;
   if (recorder.upstream) return;
-  for (const char* element : first_elements(item.host, tensor.dtype)) {
-    item.head.push_back(element_text(element, tensor.dtype));
-  }
+  each_first(item, [&](const char* element) { item.head.push_back(element_text(element, tensor.dtype)); });
 }
 
 inline void measure_values(EventJob& of, bool heads, Recorder& recorder) {

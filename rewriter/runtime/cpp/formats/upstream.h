@@ -82,11 +82,11 @@ inline std::string matrix_text(const double* values, int64_t rows, int64_t colum
 inline std::string values_text(const Item& item) {
   const std::vector<int64_t>& shape = item.tensor.shape;
   std::vector<double> values;
-  for (const char* element : first_elements(item.host, item.tensor.dtype)) {
+  each_first(item, [&](const char* element) {
     alignas(64) double parts[8];
     convert(item.tensor.dtype, element, 1, parts);
     values.push_back(parts[0]);
-  }
+  });
   std::string text, sizes;
   for (int64_t size : shape) sizes += (sizes.empty() ? "" : ",") + std::to_string(size);
   if (shape.empty()) {
@@ -175,9 +175,9 @@ inline std::string python_facts(const Item& item, const Form& form) {
   const Tensor& tensor = item.tensor;
   std::string text, values;
   if (item.has_head && tensor.numel <= most_values) {
-    for (const char* element : first_elements(item.host, tensor.dtype)) {
+    each_first(item, [&](const char* element) {
       values += (values.empty() ? "" : ", ") + element_text(element, tensor.dtype, true);
-    }
+    });
     text += "[" + values + "]\n";
   }
   text += form.fact("Number of elements", std::to_string(tensor.numel));

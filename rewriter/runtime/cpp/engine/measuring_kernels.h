@@ -459,22 +459,26 @@ INDUCTOR_REWRITER_DEVICE void measure_share(
   }
   __syncthreads();
 
-  const auto as = [&](auto kind) { measure(kind, task, share, origin, some, loaded, shared, found); };
   switch (dtype) {
-    case dtypes::float32: return as(Narrow<Float32>());
-    case dtypes::bfloat16: return as(Narrow<BFloat16>());
-    case dtypes::float16: return as(Narrow<Float16>());
-    case dtypes::float64: return as(Float64());
-    case dtypes::int64: case dtypes::uint64: return as(Wide());
-    case dtypes::uint8: case dtypes::int8: return as(Small<1>());
-    case dtypes::uint16: case dtypes::int16: return as(Small<2>());
-    case dtypes::int32: case dtypes::uint32: return as(Converted<Integer32>());
-    case dtypes::boolean: return as(Boolean());
-    case dtypes::complex64: return as(Converted<Complex64>());
-    case dtypes::complex32: case dtypes::complex128: return as(Rare());
+    case dtypes::float32: return measure(Narrow<Float32>(), task, share, origin, some, loaded, shared, found);
+    case dtypes::bfloat16: return measure(Narrow<BFloat16>(), task, share, origin, some, loaded, shared, found);
+    case dtypes::float16: return measure(Narrow<Float16>(), task, share, origin, some, loaded, shared, found);
+    case dtypes::float64: return measure(Float64(), task, share, origin, some, loaded, shared, found);
+    case dtypes::int64: case dtypes::uint64: return measure(Wide(), task, share, origin, some, loaded, shared, found);
+    case dtypes::uint8: case dtypes::int8:
+      return measure(Small<1>(), task, share, origin, some, loaded, shared, found);
+    case dtypes::uint16: case dtypes::int16:
+      return measure(Small<2>(), task, share, origin, some, loaded, shared, found);
+    case dtypes::int32: case dtypes::uint32:
+      return measure(Converted<Integer32>(), task, share, origin, some, loaded, shared, found);
+    case dtypes::boolean: return measure(Boolean(), task, share, origin, some, loaded, shared, found);
+    case dtypes::complex64: return measure(Converted<Complex64>(), task, share, origin, some, loaded, shared, found);
+    case dtypes::complex32: case dtypes::complex128:
+      return measure(Rare(), task, share, origin, some, loaded, shared, found);
     case dtypes::float8_e5m2: case dtypes::float8_e4m3fn: case dtypes::float8_e5m2fnuz:
-    case dtypes::float8_e4m3fnuz: case dtypes::float8_e8m0fnu: return as(Float8());
-    default: return as(Bytes());
+    case dtypes::float8_e4m3fnuz: case dtypes::float8_e8m0fnu:
+      return measure(Float8(), task, share, origin, some, loaded, shared, found);
+    default: return measure(Bytes(), task, share, origin, some, loaded, shared, found);
   }
 }
 

@@ -92,7 +92,7 @@ def report(
     if is_whole and not crash and conclusion and verdicts.has_failed(dump, conclusion):
         ended = f"no launch was recorded as running when the program ended: {conclusion.ended}"
         text = f"{sentence(ended)} {text}"
-    if diagnosis is not None and diagnosis.finding is not None:
+    if diagnosis is not None:
         text = sentence(diagnosis.headline)
     told = ((x, verdict.wants[1]) for verdict, x in judged if x)
     following = next((NextCommand(x, f"for {why}" if why else "") for x, why in told), None)

@@ -307,7 +307,7 @@ def _from(value: ReportedValue, launch: ReportedLaunch, steps: Sequence[Reported
         renamed = f" as {made}" if made != value.row.arg else ""
         found.append(f"written by {place.with_line}{renamed}" if maker.is_launch else _GIVEN)
     inputs = (x.row.arg for step in steps[:1] if not step.is_launch for x in step.values)
-    return {"from": "; ".join(found) or (_GIVEN if name in inputs else "")}
+    return {"from": "; ".join(found) or (_GIVEN if name in inputs else "not recorded")}
 
 
 def _source(launch: ReportedLaunch | None) -> Json:

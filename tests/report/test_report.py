@@ -765,6 +765,9 @@ def test_what_a_diagnosis_found_is_a_finding_with_its_command(tmp_path: Path) ->
     report = model.report(dump, diagnosis=Diagnosis((outputs,), ()))
     assert report.found
     assert report.verdict.startswith("The call returns something else")
+    assert model.report(dump, diagnosis=Diagnosis((), ())).verdict.startswith(
+        "No launch was checked"
+    )
     possible = replace(wrong, certainty="possible")
     assert not model.report(dump, diagnosis=Diagnosis((possible,), ())).found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +27,13 @@ def graph_of(source: bytes) -> GraphKind:
     if re.search(rb"\btangents_\d", names):
         return "backward"
     return "forward" if re.search(rb"\bprimals_\d", names) else "inference"
+
+
+def numbered(stem: str, taken: Counter[str]) -> str:
+    """A name that no other wrapper has: `forward`, and `forward_2` for the second. `taken` counts
+    them."""
+    taken[stem] += 1
+    return f"{stem}_{taken[stem]}" if taken[stem] > 1 else stem
 
 
 def graph_in(name: str) -> str:

@@ -15,13 +15,12 @@ from itertools import accumulate
 from pathlib import Path
 
 from rewriter.artifact.gathered import Opened, gather
-from rewriter.artifact.graph_kind import graph_of
+from rewriter.artifact.graph_kind import graph_of, numbered
 from rewriter.artifact.recognise import read
 from rewriter.artifact.trace.types import folder_of
 from rewriter.artifact.types import Wrapper
 from rewriter.artifact.wrapper_file import WrapperFile
 from rewriter.core.errors import RewriterError
-from rewriter.core.labels import numbered
 from rewriter.core.types import Language
 from rewriter.locate.languages import recognise, suffixes
 

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rewriter.artifact.gathered import Gathered, Opened, gather
-from rewriter.artifact.graph_kind import graph_of
+from rewriter.artifact.graph_kind import graph_of, numbered
 from rewriter.artifact.recognise import read
 from rewriter.artifact.trace import log, page
 from rewriter.artifact.trace.types import TracedSource
 from rewriter.artifact.types import Wrapper
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
-from rewriter.core.labels import numbered
 from rewriter.locate.languages import recognise
 
 SUFFIXES = (*page.SUFFIXES, log.SUFFIX)

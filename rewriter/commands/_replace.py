@@ -20,7 +20,6 @@ from rewriter.commands.replace import Arguments
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import message
 from rewriter.core.text import counted
-from rewriter.diagnosis.verification.given_graphs import misfit
 from rewriter.diagnosis.verification.replacing.insert import (
     replaced,
     replaced_in_package,
@@ -132,7 +131,7 @@ def _chosen(arguments: Arguments, artifact: Artifact, wrapper: Wrapper) -> list[
     given = given_graphs(arguments.graph)
     known = Compilations.of_artifact(artifact).of_wrapper(wrapper)
     graph = given.of(wrapper.plain.data) if given is not None else ""
-    if why := misfit(wrapper, graph):
+    if given is not None and (why := given.misfit(wrapper, graph)):
         raise RewriterError(
             "no-graph",
             f"{arguments.graph} holds the graph of another wrapper than {wrapper.path}: {why}",

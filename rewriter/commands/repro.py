@@ -12,7 +12,7 @@ from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import message, say
 
 if TYPE_CHECKING:
-    from rewriter.reproduction.minimise.minimise import Minimised
+    from rewriter.reproduction.minimise.types import Minimised
     from rewriter.reproduction.under.tool import Tool, UnderResult
 
 _LAUNCH = re.compile(r"#?(\d+)(?:\.(\d+))?")

@@ -22,12 +22,6 @@ def beginning(name: str) -> str:
     return name[:_LONG]
 
 
-def numbered(stem: str, taken: Counter[str]) -> str:
-    """A name that no other has: `forward`, and `forward_2` for the second. `taken` counts them."""
-    taken[stem] += 1
-    return f"{stem}_{taken[stem]}" if taken[stem] > 1 else stem
-
-
 def labels(wrappers: Sequence[tuple[str, str]]) -> list[str]:
     """A label for each wrapper, given by its graph and its name: `forward`, or `forward cbgu5p`
     if there are several of that graph. Empty for a single wrapper."""

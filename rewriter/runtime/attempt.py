@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 FAILED = "attempts"  # the file: a line for each launch that ran as it is
@@ -21,20 +22,17 @@ _said: set[str] = set()
 
 def attempt(launch: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Have the function of a launch return `None` if it fails."""
+    return lambda function: partial(_attempted, launch, function)
 
-    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
-        def tried(*arguments: Any) -> Any:
-            try:
-                return function(*arguments)
-            except Exception as error:  # whatever torch, or an operator of the program, raises
-                if launch not in _said:
-                    _said.add(launch)
-                    _note(launch, f"{type(error).__name__}: {error}")
-                return None
 
-        return tried
-
-    return decorated
+def _attempted(launch: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except Exception as error:  # whatever torch, or an operator of the program, raises
+        if launch not in _said:
+            _said.add(launch)
+            _note(launch, f"{type(error).__name__}: {error}")
+        return None
 
 
 def _note(launch: str, problem: str) -> None:

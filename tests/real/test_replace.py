@@ -184,16 +184,24 @@ def test_a_graph_that_is_named(
     folder = graph_in(tmp_path / "debug", graph.lowered)
     command = ["replace", str(path), "--launch", "1", "--graph", folder, "--check"]
     assert main(command) == 1
-    # It is that of another wrapper: other inputs, or others of the same names.
-    before = path.read_bytes()
+    debug = Path(folder)
+    (debug / "output_code.py").write_text(
+        graph.source.replace("gelu", "silu")
+    )  # others are its own
+    assert main([*command[:-2], str(debug / "fx_graph_transformed.py"), "--check"]) == 1
+    # It is that of another wrapper: by its inputs, or by the code with it.
+    before, other = path.read_bytes(), compiled("mutate").graphs[0]
     graphs = {
-        "its inputs are arg0_1, arg1_1, arg2_1; the wrapper has arg0_1, arg1_1, ": "mutate",
-        "its input arg3_1 is f32[17, 64][64, 1]cpu; in the wrapper it has the sizes (16, 64)": "",
+        "its inputs are arg0_1, arg1_1, arg2_1; the wrapper has arg0_1, arg1_1, ": other.lowered,
+        "its input arg3_1 is f32[17, 64][64, 1]cpu; in the wrapper it has the sizes (16, 64)": (
+            graph.lowered.replace("f32[16, 64]", "f32[17, 64]")
+        ),
+        "the output_code.py with it has kernels of ": graph.lowered,
     }
-    for number, (why, other) in enumerate(graphs.items()):
-        text = compiled(other).graphs[0].lowered if other else graph.lowered
-        folder = graph_in(tmp_path / str(number), text.replace("f32[16, 64]", "f32[17, 64]"))
-        assert main([*command[:-2], folder, "--in-place"]) == 2
+    (debug / "output_code.py").write_text(other.source)
+    for why, text in graphs.items():
+        (debug / "fx_graph_transformed.py").write_text(text)
+        assert main([*command[:-1], "--in-place"]) == 2
         said = capfd.readouterr().err
         assert "error[no-graph]" in said
         assert f"holds the graph of another wrapper than {path}: {why}" in said

@@ -179,8 +179,8 @@ void test_drain(void* of) {
 bool test_is_gpu_kind(const char* kind) { return is_gpu_kind(kind); }
 // Up to which row all are closed, after each of these.
 void test_close(std::size_t size, const uint64_t* firsts, const uint32_t* counts, uint64_t* ends) {
-  ClosedRows rows;
-  for (std::size_t i = 0; i < size; ++i) ends[i] = rows.add(firsts[i], counts[i]);
+  Ring rows;
+  for (std::size_t i = 0; i < size; ++i) ends[i] = rows.release(firsts[i], counts[i]);
 }
 }
 """

@@ -15,7 +15,7 @@ from packages import load_model
 from rewriter.artifact.package.model import open_package
 from rewriter.artifact.wrapper_file import read_wrapper
 from rewriter.core import edit
-from rewriter.diagnosis.verification.given_graphs import misfit
+from rewriter.diagnosis.verification.given_graphs import other_inputs
 from rewriter.diagnosis.verification.replacing.body import NoBodyError
 from rewriter.diagnosis.verification.replacing.insert import (
     replaced,
@@ -40,7 +40,7 @@ def all_replaced(graph: Graph, folder: Path, *, integers: bool = True) -> Substi
     """
     wrapper = read_wrapper(folder / "x.py", "x.py", graph.source.encode())
     assert wrapper is not None
-    assert not misfit(wrapper, graph.lowered)
+    assert not other_inputs(wrapper, graph.lowered)
     found = substitutes(wrapper, graph.lowered, {})
     made = replaced(wrapper, found.found)
     assert edit.strip(made.source).source == wrapper.source
@@ -71,7 +71,7 @@ def all_replaced_in_package(exported: Exported, folder: Path) -> list[str]:
     package_exported({"model": exported}, path)
     package = open_package(path)
     (model,), (wrapper,) = package.models, package.wrappers
-    assert not misfit(wrapper, exported.lowered)
+    assert not other_inputs(wrapper, exported.lowered)
     found = substitutes(wrapper, exported.lowered, {})
     why = [x.reason for x in found.kept]
     chosen = []

@@ -20,12 +20,12 @@ from typing import ClassVar
 from rewriter.artifact.containers import aot_compile, cache_entry, mega_cache, standalone
 from rewriter.artifact.containers.safety import require_harmless
 from rewriter.artifact.containers.types import Contents, Section
-from rewriter.artifact.graph_kind import GraphKind, graph_of
+from rewriter.artifact.graph_kind import GraphKind, graph_of, numbered
 from rewriter.artifact.recognise import read, read_head
 from rewriter.artifact.types import Artifact, NewFile, Place, Stored, Wrapper
 from rewriter.core import limits, pickle_reader
 from rewriter.core.errors import FAILED, RewriterError
-from rewriter.core.labels import labels, numbered
+from rewriter.core.labels import labels
 from rewriter.core.markers import find_header
 from rewriter.core.pickle_reader import Pickle, Text
 from rewriter.core.source import check_text

@@ -11,11 +11,11 @@ from typing import ClassVar
 from rewriter.artifact.containers.opening import Container, open_container
 from rewriter.artifact.directory import read_directory
 from rewriter.artifact.gathered import Gathered, Opened, gather
+from rewriter.artifact.graph_kind import numbered
 from rewriter.artifact.saved import index
 from rewriter.artifact.saved.index import INDEX, MODEL, STANDALONE, VLLM
 from rewriter.artifact.types import Form, NewFile, Wrapper
 from rewriter.core.errors import RewriterError
-from rewriter.core.labels import numbered
 from rewriter.core.pickle_reader import Pickle
 from rewriter.core.text import natural_order
 from rewriter.core.transaction import is_scratch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rewriter.core.documents import Document
 from rewriter.core.printed import printed
-from rewriter.reproduction.minimise.minimise import Minimised
+from rewriter.reproduction.minimise.types import Minimised
 from rewriter.reproduction.reproduce import Reproduction
 from rewriter.reproduction.under.tool import UnderResult
 

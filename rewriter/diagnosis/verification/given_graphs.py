@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rewriter.artifact.types import Wrapper
+from rewriter.artifact.wrapper_file import read_wrapper
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
 from rewriter.core.text import some
 from rewriter.diagnosis.verification.replacing.body import sizes_of, type_of
 from rewriter.dump.reading import RunDump
+from rewriter.locate.names import canonical
+from rewriter.model_names.attribution import is_fused
 from rewriter.model_names.graph import parse
 from rewriter.model_names.known import GRAPHS
 
@@ -19,7 +23,8 @@ _NEAR = 0.95  # of the lines of a wrapper
 _NAMED = 8  # inputs in a message
 _COMMANDS = "// Compile cmd"  # torch adds such lines to the source that it keeps of a package
 
-_Given = tuple[str, str]  # the text of a graph, and its code, empty if that is missing
+# The text of a graph, and its code with the name of the file, both empty if that is missing.
+_Given = tuple[str, str, str]
 
 
 class GivenGraphs:
@@ -28,8 +33,9 @@ class GivenGraphs:
     def __init__(self, path: Path) -> None:
         """Raises `RewriterError` where the path holds no graph."""
         folders = sorted({x.parent for name in GRAPHS for x in path.rglob(name)})
-        given = list(_of_folders(folders)) if path.is_dir() else [(_read(path), "")]
-        self._given = [(text, code) for text, code in given if parse(text) is not None]
+        found = [next(x for name in GRAPHS if (x := y / name).is_file()) for y in folders]
+        given = [(_read(x), *_code_beside(x)) for x in (found if path.is_dir() else [path])]
+        self._given: list[_Given] = [x for x in given if parse(x[0]) is not None]
         if not self._given:
             raise RewriterError(
                 "no-graph",
@@ -41,17 +47,38 @@ class GivenGraphs:
         """The graph of a wrapper: the one with the same code, or else the only one with nearly the
         same lines, as the wrapper may have been edited, or the only one that there is."""
         code = source.decode("utf-8", "replace").partition(_COMMANDS)[0].rstrip()
-        same = [text for text, known in self._given if code and known.startswith(code)]
-        if same or len(dict(self._given)) == 1:
+        same = [text for text, known, _ in self._given if code and known.startswith(code)]
+        if same or len({x[0] for x in self._given}) == 1:
             return same[0] if same else self._given[0][0]
         lines = set(code.split("\n"))
         least = _NEAR * len(lines)
-        near = [text for text, known in self._given if len(lines & {*known.split("\n")}) >= least]
+        near = [x for x, known, _ in self._given if len(lines & {*known.split("\n")}) >= least]
         return near[0] if len(near) == 1 else ""
 
+    def misfit(self, wrapper: Wrapper, text: str) -> str:
+        """Why one of these graphs cannot be that of a wrapper; empty if nothing contradicts it."""
+        if why := other_inputs(wrapper, text):
+            return why
+        own, others, beside = _fused(wrapper), set[str](), ""
+        for _, code, name in (x for x in self._given if x[0] == text and x[1]):
+            with suppress(RewriterError):  # one that cannot be read says nothing
+                other = read_wrapper(Path(name), name, code.encode())
+                others |= _fused(other) if other is not None else set()
+                beside = name
+        if own and others and not own & others:
+            there, here = (some(sorted(x), _NAMED) for x in (others, own))
+            return f"the {beside} with it has kernels of {there}; the wrapper, of {here}"
+        return ""
 
-def misfit(wrapper: Wrapper, text: str) -> str:
-    """Why a graph cannot be the one that a wrapper was compiled from; empty if its inputs are."""
+
+def _fused(wrapper: Wrapper) -> set[str]:
+    """What the fused kernels of a wrapper compute, the same in all kinds of wrappers."""
+    launches = wrapper.located.launches
+    return {canonical(x.kernel).removeprefix("fused ") for x in launches if is_fused(x)}
+
+
+def other_inputs(wrapper: Wrapper, text: str) -> str:
+    """In what the inputs of a graph differ from those of a wrapper; empty if in nothing."""
     graph, entries = parse(text), wrapper.located.entries
     if graph is None or not entries:
         return ""
@@ -83,15 +110,13 @@ def graph_text(run: RunDump, wrapper: Wrapper | None, given: GivenGraphs | None)
     if run.graph or given is None or wrapper is None:
         return run.graph
     text = given.of(wrapper.plain.data)
-    return "" if misfit(wrapper, text) else text
+    return "" if given.misfit(wrapper, text) else text
 
 
-def _of_folders(folders: list[Path]) -> Iterator[_Given]:
-    for folder in folders:
-        graph = next(x for name in GRAPHS if (x := folder / name).is_file())
-        codes = (folder / name for name in _CODE)
-        code = next((_read(code) for code in codes if code.is_file()), "")
-        yield _read(graph), code
+def _code_beside(graph: Path) -> tuple[str, str]:
+    """The code in the directory of a graph, if TORCH_COMPILE_DEBUG left both, and its name."""
+    files = (graph.with_name(name) for name in _CODE) if graph.name in GRAPHS else ()
+    return next(((_read(x), x.name) for x in files if x.is_file()), ("", ""))
 
 
 def _read(path: Path) -> str:

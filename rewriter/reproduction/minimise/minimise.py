@@ -6,13 +6,11 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rewriter.core.documents import Count
 from rewriter.core.errors import RewriterError
-from rewriter.core.printed import printed
 from rewriter.core.strides import is_dense
 from rewriter.core.text import of_elements
 from rewriter.reproduction.minimise.findings import (
@@ -27,6 +25,7 @@ from rewriter.reproduction.minimise.findings import (
 )
 from rewriter.reproduction.minimise.shrink import Shrinker, Values
 from rewriter.reproduction.minimise.trial import TrialProcess
+from rewriter.reproduction.minimise.types import Change, Minimised
 from rewriter.reproduction.reproduce import Reproduction
 from rewriter.reproduction.types import Recorded, Tensor
 
@@ -36,33 +35,6 @@ if TYPE_CHECKING:
 _TRIAL = 30.0  # seconds for one launch
 _SHOWN = 4
 _Asked = tuple[Question, str]
-
-
-@dataclass(frozen=True)
-class Change:
-    """One argument or size before and after, in words."""
-
-    name: str
-    before: str
-    after: str
-
-
-@printed("kind finding changes trials seconds stopped confirmed")
-@dataclass(frozen=True)
-class Minimised:
-    """What the finding is, what was made smaller, and whether a fresh process still finds it.
-
-    `made` is what lies in the directory then: as it was recorded where `confirmed` is false.
-    """
-
-    kind: str
-    finding: str
-    changes: tuple[Change, ...]
-    trials: Count
-    seconds: float
-    stopped: bool
-    confirmed: bool
-    made: Reproduction
 
 
 def minimise(made: Reproduction, *, seconds: float, watched: bool = False) -> Minimised:

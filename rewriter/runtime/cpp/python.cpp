@@ -62,7 +62,7 @@ PyObject* attach(PyObject*, PyObject* args) {
   self.calls = new std::vector<Running>;
   self.free = new std::vector<std::unique_ptr<Values>>;
   self.inputs = inputs;
-  self.forks = forks();
+  self.forks = count_forks();
   self.is_dormant = is_dormant;
   self.leaves_out = leaves_out;
   all_lines().push_back(&self);

@@ -128,11 +128,8 @@ def _functions(name: str, chosen: Sequence[Substitute], attempts: str) -> list[s
     for one in chosen:
         if attempts:
             lines.append(f"@{name}_attempt({f'{attempts}#{one.launch.index}'!r})")
-        lines += [
-            "@torch.no_grad()",
-            f"def {name}_{one.launch.index}({', '.join(one.parameters)}):",
-        ]
-        lines += [f"    {x}" for x in one.lines]
+        head = f"def {name}_{one.launch.index}({', '.join(one.parameters)}):"
+        lines += ["@torch.no_grad()", head, *(f"    {x}" for x in one.lines)]
     return lines
 
 

@@ -83,18 +83,18 @@ import sys; sys.NAME_TAG = NAME
 
 
 class Given(NamedTuple):
-    """The variables that the expressions of a substitute need: of tensors, each with the C++ that
-    gives its handle, and of sizes."""
+    """The variables that the expressions of a substitute need: of tensors, each with the variable
+    of its handle, and of sizes. The launch takes over the handles in `taken`."""
 
     handles: dict[str, str]
     sizes: tuple[str, ...]
+    taken: tuple[str, ...]
 
 
 def given_to(wrapper: Wrapper, one: Substitute) -> Given:
     """What a substitute of a launch in C++ is called with."""
     launch = next(x for x in wrapper.located.launches if x.index == one.launch.index)
-    # A handle that the launch takes over is taken over in its place.
-    owned = {x.name: f"RAIIAtenTensorHandle({x.expr})" for x in launch.tensors if x.later == ""}
+    owned = {x.name: x.expr for x in launch.tensors if x.later == ""}
     trees = [ast.parse(x, mode="eval") for x in one.arguments]
     names = dict.fromkeys(
         x.id for tree in trees for x in ast.walk(tree) if isinstance(x, ast.Name) and x.id != _VIEW
@@ -102,7 +102,8 @@ def given_to(wrapper: Wrapper, one: Substitute) -> Given:
     views = [view_in(x.expr, {}) for x in one.launch.tensors]
     tensors = {x.expr for x in one.launch.tensors} | {x.of for x in views if x is not None}
     handles = {x: owned.get(x, x) for x in names if x in tensors}
-    return Given(handles, tuple(x for x in names if x not in handles))
+    sizes = tuple(x for x in names if x not in handles)
+    return Given(handles, sizes, tuple(owned[x] for x in handles if x in owned))
 
 
 class NotCalledError(NoBodyError):
@@ -123,7 +124,10 @@ def proxied(
     for one in chosen:
         given = given_to(wrapper, one)
         try:
-            *block, end = calls.lines(one, given.handles, given.sizes)
+            # A handle that the launch takes over is taken over in its place.
+            own = {x: f"RAIIAtenTensorHandle({x})" for x in given.taken}
+            handles = {x: own.get(y, y) for x, y in given.handles.items()}
+            *block, end = calls.lines(one, handles, given.sizes)
         except NoBodyError as error:
             raise NotCalledError(one.launch, str(error)) from error
         lines.append([*block, f"{end} if (false)"])
@@ -145,10 +149,11 @@ def called_in_python(
         if any(_VIEW in x for x in one.arguments):
             lines[:0] = [f"{_VIEW} = torch._C._dynamo.guards._reinterpret_tensor"]
         functions.append(replace(one, parameters=variables, lines=tuple(lines)))
-        passed = [str(one.launch.index), *(f"{{{', '.join(x)}}}" for x in given)]
-        call = f"!{name}({', '.join([*passed, *filter(None, [one.target])])})"
-        # Where the launch takes over a handle, and is not run, this does.
-        taken = (f" || ({text}, false)" for x, text in given.handles.items() if x != text)
+        handles, sizes = ", ".join(given.handles.values()), ", ".join(given.sizes)
+        passed = [str(one.launch.index), f"{{{handles}}}", f"{{{sizes}}}", one.target]
+        call = f"!{name}({', '.join(filter(None, passed))})"
+        # A handle that the launch takes over is taken over in its place once it is not run.
+        taken = (f" || (RAIIAtenTensorHandle({x}), false)" for x in given.taken)
         before.append([f"if ({call}{''.join(taken)})"])
     return before, functions
 

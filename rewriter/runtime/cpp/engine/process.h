@@ -15,21 +15,21 @@ inline int64_t clock_ns(clockid_t clock = CLOCK_MONOTONIC) {
   return int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
 }
 
-// How often this process was forked from another one that called this.
-inline int forks() {
-  static int count = 0;
-  static const int registered = pthread_atfork(nullptr, nullptr, [] { ++count; });
+// How often this process was forked from another one that called `count_forks`.
+inline int forks = 0;
+inline int count_forks() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { ++forks; });
   static_cast<void>(registered);
-  return count;
+  return forks;
 }
 
 // Whether this process is a fork of the one that made the mark.
 class ForkMark {
  public:
-  bool is_fork() const { return forks_ != forks(); }
+  bool is_fork() const { return forks_ != forks; }
 
  private:
-  const int forks_ = forks();
+  const int forks_ = count_forks();
 };
 
 // A function of a library, which any pointer to a function can be set to; null if there is none.

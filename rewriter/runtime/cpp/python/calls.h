@@ -39,9 +39,9 @@ inline std::vector<Lines*>& all_lines() {
 }
 
 inline Running* find_call(Lines& self) {
-  if (self.forks != forks()) {  // the calls are those of another process
+  if (self.forks != forks) {  // the calls are those of another process
     self.calls->clear();
-    self.forks = forks();
+    self.forks = forks;
   }
   const unsigned long thread = PyThread_get_thread_ident();
   for (Running& one : *self.calls) {

@@ -28,7 +28,6 @@ from rewriter.diagnosis.verification.replacing.search import smallest
 from rewriter.diagnosis.verification.replacing.substitutes import (
     Kept,
     Substitute,
-    Substitutes,
     substitutes,
 )
 from rewriter.dump.reading import RunDump, is_recorded, open_dump
@@ -215,11 +214,7 @@ class _Bisection:
             if not graph and (known := others.of_wrapper(wrapper)) is not None:
                 graph = known.lowered
             given = {} if call is None else schemas(call)
-            if wrapper.language == "cpp":  # it would be compiled again for each run
-                why = "it is launched from C++"
-                found = Substitutes((), tuple(Kept(x, why) for x in wrapper.located.launches))
-            else:
-                found = substitutes(wrapper, graph, given, precise=self.arguments.precise)
+            found = substitutes(wrapper, graph, given, precise=self.arguments.precise)
             yield _Loaded(key, wrapper, call, found.found, found.kept)
 
     def _choose(self) -> None:
@@ -245,8 +240,10 @@ class _Bisection:
         edits: dict[str, Edited] = {}
         for loaded in self.loaded:
             own, keeps = [x for y, x in chosen if y is loaded], self.expected is not None
-            if own or (keeps and loaded.wrapper.language == "python"):
-                edits[loaded.key] = replaced(loaded.wrapper, own, attempts=loaded.key, keeps=keeps)
+            if own or keeps:
+                edits[loaded.key] = replaced(
+                    loaded.wrapper, own, attempts=loaded.key, keeps=keeps, among=loaded.found
+                )
 
         asked: list[bool] = []
 

@@ -35,6 +35,19 @@ for one, other in zip(right, found):
 """
 )
 
+# Trained, and with C++ wrappers.
+TRAINED = (
+    CHECK.replace("with torch.no_grad():", "if True:")
+    .replace("import copy\n", "import copy\nconfig.cpp_wrapper = True\n")
+    .replace("right = copy.deepcopy(model)(", "eager = copy.deepcopy(model)\n    right = eager(")
+    + """
+for outputs in right, found:
+    (outputs[0].sum() + outputs[1].float().pow(2).sum()).backward()
+for one, other in zip(eager.parameters(), model.parameters()):
+    torch.testing.assert_close(other.grad, one.grad, rtol=1e-4, atol=2e-5)
+"""
+)
+
 
 @pytest.fixture
 def check(wrapper: Path) -> list[str]:
@@ -74,6 +87,28 @@ def test_the_launch_that_is_wrong(
     assert found["runs"][-1]["what"] == "as it is, once more"
     assert said.count("run ") == len(found["runs"])
     assert wrapper.read_bytes() == planted != before
+
+
+@exhaustive
+def test_cpp_wrappers_are_compiled_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("REWRITER_CACHE_DIR", str(tmp_path / "kept"))
+    Path("check.py").write_text(TRAINED)
+    check = ["--", sys.executable, "check.py"]
+    found, _ = bisected(capfd, *check, code=0)
+    assert found["launches"] == []
+    wrappers = [x for x in Path("cache").glob("??/c*.py") if "CppWrapper" in x.read_text()]
+    (forward,) = (x for x in wrappers if FAULTS["another operator"][0] in x.read_text())
+    plant(forward, "another operator")
+    found, _ = bisected(capfd, *check, code=1)
+    (one,) = found["launches"]
+    assert (one["launch"], Path(one["wrapper"]).name) == (2, forward.name)
+    assert (found["candidates"], found["never_replaced"], len(wrappers)) == (13, [], 2)
+    built = [x for x in Path("kept/wrappers").glob("??/*.cpp") if "_rw_reference" in x.read_text()]
+    assert len(built) == len(wrappers)
 
 
 def test_two_that_are_wrong_together(

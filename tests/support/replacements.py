@@ -46,11 +46,10 @@ def all_replaced(graph: Graph, folder: Path, *, integers: bool = True) -> Substi
     assert edit.strip(made.source).source == wrapper.source
     if not found.found:
         return found
-    plain, again, others = (copy.deepcopy(graph.args) for _ in range(3))
+    plain, again, others, last = (copy.deepcopy(graph.args) for _ in range(4))
     expected = _tensors(load(wrapper.source, folder).call(list(plain)), plain)
-    steady = map(
-        is_close, expected, _tensors(load(wrapper.source, folder).call(list(again)), again)
-    )
+    repeated = _tensors(load(wrapper.source, folder).call(list(again)), again)
+    steady = [*map(is_close, expected, repeated)]
     got = _tensors(load(made.source, folder).call(list(others)), others)
     assert [_lies(x) for x in expected] == [_lies(x) for x in got]
     pairs = [
@@ -61,7 +60,20 @@ def all_replaced(graph: Graph, folder: Path, *, integers: bool = True) -> Substi
     assert pairs
     far = {at: pair for at, pair in enumerate(pairs) if not is_close(*pair)}
     assert not far, {x.launch.index: x.launch.kernel for x in found.found}
+    if wrapper.language == "cpp":
+        # The same C++ where no launch is chosen, so that it is not compiled again: all run as they
+        # are.
+        idle = replaced(wrapper, [], attempts="x", keeps=True, among=found.found)
+        assert _cpp(idle.source) == _cpp(made.source)
+        left = _tensors(load(idle.source, folder).call(list(last)), last)
+        same = map(is_close, expected, left)
+        assert all(x or not y for x, y in zip(same, steady, strict=True))
     return found
+
+
+def _cpp(source: bytes) -> bytes:
+    """What is compiled of a file with a C++ wrapper."""
+    return source.partition(b"cpp_wrapper_src = ")[2].partition(b"load_pybinding")[0]
 
 
 def all_replaced_in_package(exported: Exported, folder: Path) -> list[str]:

@@ -140,7 +140,7 @@ class Server:
             try:
                 if self.edits is not None:
                     edited = self.edits(wrapper)
-                    return {} if edited is None else _answer(wrapper, edited)
+                    return {} if edited is None else self._answer(wrapper, edited)
                 if self._is_chosen(wrapper):
                     return self._probed(wrapper)
                 self._loaded.setdefault(path, Loaded(wrapper))
@@ -163,7 +163,11 @@ class Server:
             # The hook has the runtime that the text imports.
             result = instrument_wrapper(wrapper, self.selection, replace=True, label=label)
         self._loaded[wrapper.path] = Loaded(wrapper, result)
-        answer = _answer(wrapper, Edited(result.source, result.plan.insertions))
+        return self._answer(wrapper, Edited(result.source, result.plan.insertions))
+
+    def _answer(self, wrapper: Wrapper, edited: Edited) -> Json:
+        lines = edit.line_origins(wrapper.plain, edited.insertions)
+        answer: Json = {"text": edited.source.decode(), "lines": [number for number, _ in lines]}
         if wrapper.language == "cpp":
             answer["build"] = str(self._build)
         return answer
@@ -178,11 +182,6 @@ class Server:
         known = self._processes.get(pid, Process(pid))
         wrappers = tuple(dict.fromkeys((*known.wrappers, *loaded)))
         self._processes[pid] = Process(pid, question["process"], wrappers)
-
-
-def _answer(wrapper: Wrapper, edited: Edited) -> Json:
-    lines = edit.line_origins(wrapper.plain, edited.insertions)
-    return {"text": edited.source.decode(), "lines": [number for number, _ in lines]}
 
 
 def _noted(file: Path) -> tuple[Path, ...]:

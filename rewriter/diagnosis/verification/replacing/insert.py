@@ -32,19 +32,24 @@ def replaced(
     *,
     attempts: str = "",
     keeps: bool = False,
+    among: Sequence[Substitute] = (),
 ) -> Edited:
     """Replace launches of a plain wrapper in a Python file.
 
     With `attempts`, a name for the wrapper, a launch whose function fails runs as it is, and a file
     beside the socket of `rewriter bisect` says why. If it `keeps` outputs, too, files there have
-    what its first calls return.
+    what its first calls return. C++ is the same text whichever launches are chosen `among` some, so
+    that it is compiled once.
     """
     source, name = wrapper.plain, _name(wrapper)
     tag, at = markers.draw_tag(source.data), wrapper.located.header
     mark = markers.Mark(tag, "#")
     if wrapper.language == "cpp":
         at = embedded.extract(source).statement
-        before, inner = insert_cpp.called_in_python(wrapper, chosen, name)
+        numbers = {x.launch.index for x in chosen}
+        placed = among or chosen
+        before, inner = insert_cpp.called_in_python(wrapper, placed, name)
+        inner = [x for x in inner if x.launch.index in numbers]
         called = insert_cpp.CALLED.replace("TAG", tag).replace("NAME", name)
         head = ["import torch", *_functions(name, inner, attempts), *called.splitlines()]
     else:
@@ -58,7 +63,7 @@ def replaced(
         text = mark.line(line, newline, at_end=is_open)
         made.append(Insertion(len(source.data), text, "outputs"))
     if wrapper.language == "cpp":
-        return _in_cpp(wrapper, chosen, tag, insert_cpp.CALL, before, *made)
+        return _in_cpp(wrapper, placed, tag, insert_cpp.CALL, before, *made)
     for one in chosen:
         point = one.launch.insertion_point
         call = f"{name}_{one.launch.index}({', '.join(one.arguments)})"

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-FAILED = "attempts"  # the file: a line for each launch that ran as it is
+ATTEMPTS = "attempts"  # the file: a line for each launch that ran as it is
 OUTPUTS = "outputs-"  # how the names of files with outputs begin
 _KEPT = 3  # calls of a wrapper whose outputs are kept
 _HOOK = "REWRITER_HOOK"
@@ -41,7 +41,7 @@ def _note(launch: str, problem: str) -> None:
     if address is None:
         raise RuntimeError(f"a launch could not be replaced: {line}")
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-    descriptor = os.open(os.path.join(os.path.dirname(address), FAILED), flags, 0o600)
+    descriptor = os.open(os.path.join(os.path.dirname(address), ATTEMPTS), flags, 0o600)
     try:
         os.write(descriptor, line.encode("utf-8", "replace"))
     finally:

@@ -11,6 +11,7 @@ import torch
 
 import programs
 from rewriter.cli import main
+from rewriter.diagnosis.verification.replacing import insert_cpp
 from test_verify import FAULTS, PROGRAM, compiled_cache, plant, wrapper
 
 __all__ = ["compiled_cache", "wrapper"]  # fixtures
@@ -109,6 +110,13 @@ def test_cpp_wrappers_are_compiled_once(
     assert (found["candidates"], found["never_replaced"], len(wrappers)) == (13, [], 2)
     built = [x for x in Path("kept/wrappers").glob("??/*.cpp") if "_rw_reference" in x.read_text()]
     assert len(built) == len(wrappers)
+    assert list(Path("kept/wrappers").glob("??/*.py")) == []  # what torch compiled is in its cache
+    # C++ that does not compile with our lines accuses nothing.
+    monkeypatch.setattr(insert_cpp, "CALL", "This is no C++.")
+    assert main(["bisect", *check]) == 3
+    said = capfd.readouterr().err
+    assert "error[compile-failed]" in said
+    assert "its C++ does not compile with lines of ours" in said
 
 
 def test_two_that_are_wrong_together(

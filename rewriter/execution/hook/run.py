@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rewriter.artifact.types import Wrapper
 from rewriter.core import limits
-from rewriter.core.errors import RewriterError
+from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.printed import printed
 from rewriter.core.signals import Signals
@@ -35,7 +35,7 @@ from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.types import Edited, Selection
 from rewriter.model_names import trace
 from rewriter.runtime import cache_directory
-from rewriter.runtime.attempt import FAILED, OUTPUTS
+from rewriter.runtime.attempt import ATTEMPTS, OUTPUTS
 
 Tell = Callable[[str], None]
 # In the exception of a process that tells of another one.
@@ -149,10 +149,18 @@ class ReplacedRun:
 def run_replaced(
     request: Request, edits: Callable[[Wrapper], Edited | None], tell: Tell
 ) -> ReplacedRun:
-    """Run a program with lines in its wrappers that replace launches, and without a dump."""
+    """Run a program with lines in its wrappers that replace launches, and without a dump. Raises
+    `RewriterError` if a wrapper does not have its lines."""
     with _prepared() as (signals, place):
         ran = _start(request, place, place / "dump", signals, tell, edits)
-        file = place / FAILED
+        if (without := next(_failed(place), None)) is not None:
+            raise RewriterError(
+                "compile-failed",
+                f"{without.path} does not have its launches replaced: {without.reason}",
+                hint="What the program printed says why. --wrapper GLOB keeps to other wrappers.",
+                code=FAILED,
+            )
+        file = place / ATTEMPTS
         text = file.read_text("utf-8", "replace") if file.exists() else ""
         lines = (line.partition(" ") for line in text.splitlines())
         failed = {launch: problem for launch, _, problem in lines}

@@ -169,6 +169,17 @@ print(codecache._reload_python_module("key", "wrapper.py")["x"], codecache.cache
     assert done.stdout.splitlines() == ["ours of torch"], done.stderr
 
 
+def test_cpp_that_does_not_compile_with_our_lines_is_noted(folder: Path) -> None:
+    text = "class CppCompileError(RuntimeError): pass\nraise CppCompileError\n"
+    for build, noted in ("", False), ("ours", True):
+        answer = {"text": text, "lines": [1, 2, 3], "build": build}
+        done, _ = answered(folder, answer, LOAD, "wrapper.py")
+        assert done.stderr.endswith("\nCppCompileError\n")
+        assert ("does not compile with lines of ours" in done.stderr) == noted
+        assert (folder / sitecustomize.PLAIN).exists() == noted
+        (folder / "socket").unlink()
+
+
 def test_tracebacks_have_the_lines_of_the_file(folder: Path) -> None:
     (folder / "wrapper.py").write_text("# AsyncCompile\n\nx = 1 / 0\n")
     text = "# AsyncCompile\np = 0\nq = 0\n\nx = 1 / 0\n"

@@ -102,6 +102,11 @@ class Hook:
             self._here.build = ""
             try:
                 return load(*arguments, **options)
+            except RuntimeError as error:
+                if self._here.build and type(error).__name__ == "CppCompileError":
+                    reason = "its C++ does not compile with lines of ours"
+                    _say(reason, arguments[1], os.path.dirname(self._socket))
+                raise
             finally:
                 self._here.build = outer
 

@@ -230,14 +230,20 @@ def test_outputs_are_bit_equal_and_every_launch_is_seen(
     check_equal_and_seen(case, name, all_probes(name), run)
 
 
+def strips_to(path: Path, plain: Path, folder: Path) -> None:
+    """`strip` gives the plain file back."""
+    back = folder / "back.pt2"
+    assert document("strip", path, "-o", back, "--overwrite")["exact"]
+    assert filecmp.cmp(back, plain, shallow=False)
+
+
 @all_cases
 def test_strip_gives_the_file_back(
     name: str, variant: str, route: str, patched: Patch, tmp_path: Path
 ) -> None:
     case = patched(name, variant)
     assert not filecmp.cmp(case.path, case.plain.path, shallow=False)
-    assert document("strip", case.path, "-o", tmp_path / "back.pt2")["exact"]
-    assert filecmp.cmp(tmp_path / "back.pt2", case.plain.path, shallow=False)
+    strips_to(case.path, case.plain.path, tmp_path)
 
 
 @all_cases
@@ -279,8 +285,7 @@ def test_each_probe_alone(
 ) -> None:
     case = patched(name, variant, probes)
     check_equal_and_seen(case, name, probes, run)
-    assert main(["strip", str(case.path), "-o", str(tmp_path / "back.pt2")]) == 0
-    assert filecmp.cmp(tmp_path / "back.pt2", case.plain.path, shallow=False)
+    strips_to(case.path, case.plain.path, tmp_path)
 
 
 @EXHAUSTIVE
@@ -297,8 +302,7 @@ def test_all_compiled_anew(
     check_equal_and_seen(case, name, "names", run)
     (args,) = case.plain.inputs.values()
     assert own(run(case.path, args, "model").ran) == own(run(case.plain.path, args, "model").ran)
-    assert main(["strip", str(case.path), "-o", str(tmp_path / "back.pt2")]) == 0
-    assert filecmp.cmp(tmp_path / "back.pt2", case.plain.path, shallow=False)
+    strips_to(case.path, case.plain.path, tmp_path)
 
 
 def test_nothing_of_the_plain_library_is_in_what_is_compiled_anew(
@@ -321,8 +325,7 @@ def test_nothing_of_the_plain_library_is_in_what_is_compiled_anew(
     assert sources == [".kernel.cpp", ".wrapper.cpp", "constants.s", *probes]
     assert "wrapper.o table.o runtime.o kernel0.o constants.o" in link
     assert ".kernels.so" not in link
-    assert main(["strip", str(path), "-o", str(tmp_path / "back.pt2")]) == 0
-    assert filecmp.cmp(tmp_path / "back.pt2", plain, shallow=False)
+    strips_to(path, plain, tmp_path)
 
 
 @EXHAUSTIVE
@@ -478,15 +481,14 @@ def test_the_build_script(
 esac
 """
         compiler(tmp_path, monkeypatch, f'{give}exec g++ "$@"\n')
-    folder, built, back = tmp_path / "sources", tmp_path / "built.pt2", tmp_path / "back.pt2"
+    folder, built = tmp_path / "sources", tmp_path / "built.pt2"
     command = ["instrument", plain.path, "--no-rebuild", "--probe", "names", "-o", folder]
     said = document(*command)
     assert (said["check"], said["output"]) == ("skipped", str(folder))
     programs.run("sh", folder / "build.sh", built, cwd=Path("/"), PYTHON=sys.executable)
     check_equal_and_seen(Patched(plain, built, said), "mlp", "names", run)
     for path in (built, folder):
-        assert document("strip", path, "-o", back, "--overwrite")["exact"]
-        assert filecmp.cmp(back, plain.path, shallow=False)
+        strips_to(path, plain.path, tmp_path)
 
 
 def kept_object(kept: Path, source: str) -> Path:
@@ -580,8 +582,7 @@ def test_one_model_of_several(packaged: Callable[..., Packaged], run: Run, tmp_p
         assert seen.ran.calls == run(plain.path, args, model).ran.calls
         assert (len(seen.out.splitlines()) == 10) == (model == "net")
         assert len(own(seen.ran)) == (2 if model == "net" else 1)
-    assert document("strip", path, "-o", tmp_path / "back.pt2")["exact"]
-    assert filecmp.cmp(tmp_path / "back.pt2", plain.path, shallow=False)
+    strips_to(path, plain.path, tmp_path)
 
 
 @pytest.mark.exhaustive
@@ -603,8 +604,7 @@ def test_another_patch_compiles_the_table_alone(
         assert (said.count("] compiled the "), said.count(": compiled before")) == (anew, before)
         assert main(["list", str(output)]) == 0
         capsys.readouterr()
-        assert main(["strip", str(output), "-o", str(tmp_path / "plain.pt2"), "--overwrite"]) == 0
-        assert filecmp.cmp(tmp_path / "plain.pt2", plain, shallow=False)
+        strips_to(output, Path(plain), tmp_path)
         capsys.readouterr()
 
 

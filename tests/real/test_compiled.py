@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import weakref
 from collections.abc import Callable
@@ -93,7 +92,7 @@ def test_every_launch_that_ran_left_its_outputs(
     for number, graph in enumerate(compiled(model).graphs):
         call(probed(graph.source, "save"), graph.args, tmp_path)
         run = tmp_path / f"dump/rank0/run{number}"
-        rows = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+        rows = events(run)
         for launch in rewriter.open(tmp_path / "output_code.py").launches:
             if launch.scope == "false_graph_0":
                 continue  # the branch of `cond` that these inputs do not take

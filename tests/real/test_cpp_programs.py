@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import signal
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from cpp_driver import (
     options_of,
     row_of,
 )
+from harness import events
 
 pytestmark = MARKS
 
@@ -100,8 +100,7 @@ def on_a_device(built: Callable[..., Path], tmp_path: Path) -> Callable[..., Any
     def run(names: str, **environment: str) -> tuple[str, str, list[dict[str, Any]]]:
         about = {"REWRITER_DUMP": tmp_path / "dump", **environment}
         ran = run_script(ON_A_DEVICE, built(), driver, names, **about)
-        rows = (tmp_path / "dump/rank0/run0/events.jsonl").read_text().splitlines()
-        return ran.stdout, ran.stderr, [json.loads(row) for row in rows]
+        return ran.stdout, ran.stderr, events(tmp_path / "dump")
 
     return run
 

@@ -31,6 +31,7 @@ from cpp_driver import (
     shapes_of,
     tensor_of,
 )
+from harness import events
 
 pytestmark = MARKS
 
@@ -286,10 +287,10 @@ def test_a_nan_ends_the_program(
     assert "+inf 1 of 2" in ran.stdout
     stopped = "stopped at #12 triton_poi_fused_0: 1 of 3 elements of buf1 are NaN (--stop)"
     assert ran.stderr == f"[rewriter 0] {stopped}\n"
-    rows = (tmp_path / "x/rank0/run0/events.jsonl").read_text().splitlines()
-    assert [json.loads(row)["nan"] for row in rows] == [0, 1, 0, 1]
+    rows = events(tmp_path / "x")
+    assert [row["nan"] for row in rows] == [0, 1, 0, 1]
     for row in rows:
-        file = json.loads(row).get("file")
+        file = row.get("file")
         assert (file is not None) == ("save" in probes)
         assert file is None or (tmp_path / "x/rank0/run0" / file).is_file()
     found = json.loads((tmp_path / "x/stopped.json").read_text())

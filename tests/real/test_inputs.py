@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get
 from capture import Compiled
 from cpp_driver import options_of
 from cpp_driver import row_of as launch_of
-from harness import Ran, call
+from harness import Ran, call, events
 from rewriter.artifact.opening import open_artifact
 from rewriter.dump.reading import open_dump
 from rewriter.dump.rows import to_json
@@ -356,8 +355,7 @@ def test_what_is_said_and_dumped(
     assert capfd.readouterr().out == "".join(
         f"[rewriter 0] {call}inputs {text}\n" for call in ("", "call 1 ") for text in wrong
     )
-    text = (tmp_path / "rank0/run0/events.jsonl").read_text()
-    dumped = [json.loads(line) for line in text.splitlines()]
+    dumped = events(tmp_path / "rank0/run0")
     # What is no value has a row that readers take, too.
     assert [to_json(row) for row in open_dump(tmp_path).runs[0].events()] == dumped
     found = {row["arg"]: row["unexpected"] for row in dumped if "unexpected" in row}
@@ -398,8 +396,7 @@ def test_an_input_that_cannot_be_described_is_not_the_others(
     runtime = attach(options, [launch_of()], ["a", "b"])
     runtime.begin()
     runtime.inputs(Mute(), 3)
-    rows = (tmp_path / "rank0/run0/events.jsonl").read_text().splitlines()
-    found = [(row["arg"], row["type"], row["value"]) for row in map(json.loads, rows)]
+    found = [(row["arg"], row["type"], row["value"]) for row in events(tmp_path)]
     assert found == [("a", "Mute", "?"), ("b", "int", "3")]
     assert "warning: ValueError: no text" in capfd.readouterr().err
 
@@ -458,11 +455,7 @@ def test_python_wrappers_are_checked_before_they_assert(
     assert refused(args[:-1], ValueError) == (
         f"[rewriter 0] inputs: {count - 1} values, expected {count} ({names[0]} to {names[-1]})"
     )
-    rows = [
-        json.loads(line)
-        for line in (tmp_path / "dump/rank0/run5/events.jsonl").read_text().splitlines()
-    ]
-    assert rows == [
+    assert events(tmp_path / "dump/rank0/run5") == [
         {
             "phase": "inputs",
             "unexpected": f"{count - 1} values, expected {count} ({names[0]} to {names[-1]})",

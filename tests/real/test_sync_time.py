@@ -138,7 +138,6 @@ def test_processes_of_one_rank_share_no_run_and_data_workers_write_nothing(
     assert [path.name for path in dump.glob("rank*")] == ["rank0"]
     values: dict[int, list[list[float]]] = {}
     for run in dump.glob("rank0/run*"):
-        rows = map(json.loads, (run / "events.jsonl").read_text().splitlines())
         pid = json.loads((run / "run.json").read_text())["pid"]
-        values.setdefault(pid, []).append([row["max"] for row in rows])
+        values.setdefault(pid, []).append([row["max"] for row in events(run)])
     assert sorted(values.values()) == [[[0.0, 0.0]] * 20, [[1.0, 1.0]] * 20, [[7.0, 7.0]]]

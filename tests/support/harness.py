@@ -234,9 +234,9 @@ def frozen(value: Any) -> Any:
 
 
 def events(dump: Path) -> list[dict[str, Any]]:
-    """Every event of a dump, in order."""
+    """Every event of a dump, or of a part of it, in order."""
     return [
         json.loads(line)
-        for file in sorted(dump.glob("rank*/run*/events.jsonl"))
+        for file in sorted(dump.rglob("events.jsonl"))
         for line in file.read_text().splitlines()
     ]

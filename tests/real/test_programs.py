@@ -44,7 +44,7 @@ SPINS = """import time
 import torch
 from torch._inductor.select_algorithm import extern_kernels
 empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu
-extern_kernels.mm = lambda *_, **__: time.sleep(60)
+extern_kernels.mm = lambda *_, **__: print("spins", flush=True) or time.sleep(60)
 
 
 def call(args):
@@ -142,8 +142,10 @@ def test_a_wrapper_that_is_interrupted(number: int, how: str, tmp_path: Path) ->
         "-d",
         tmp_path / "dump",
     ]
-    code, out, err = interrupted(words, "#0 before extern_kernels.mm", number, 1)
+    # The name of the launch is printed before it is in the dump.
+    code, out, err = interrupted(words, "spins", number, 1)
     assert code == 130
+    assert "#0 before extern_kernels.mm\n" in out
     assert f"verdict: {how} in or after launch #0 extern_kernels.mm (line 12)\n" in out
     assert f"the wrapper was stopped: {how}\n" in err
     assert "dmesg" not in out

@@ -175,7 +175,7 @@ CASES = {
 def no_build(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a package is built to is put together without a compiler."""
 
-    def rebuild(_: object, __: object, output: Path, *___: object, **____: object) -> Built:
+    def rebuild(_: object, output: Path, *__: object, **___: object) -> Built:
         patched(PACKAGE, output)
         return Built((), "skipped")
 

@@ -20,8 +20,9 @@ from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import message
 from rewriter.instrumentation.probe_check import ProbeCheck
-from rewriter.instrumentation.rebuild import built, patch, script
-from rewriter.instrumentation.rebuild.patch import Built, Probed
+from rewriter.instrumentation.rebuild import built, patch, probed_models, script, strip
+from rewriter.instrumentation.rebuild.patch import Built
+from rewriter.instrumentation.rebuild.probed_models import Probed
 from rewriter.instrumentation.types import Selection, Stripped
 
 
@@ -46,7 +47,7 @@ def instrument(
     done = build(
         arguments,
         artifact,
-        partial(patch.instrument, selection=selection),
+        partial(probed_models.instrument, selection=selection),
         default,
         may_replace=may_replace,
         no_rebuild=arguments.no_rebuild,
@@ -78,7 +79,7 @@ def build(
     done: list[Built] = []
     shows, builds = only_shows(arguments), not (no_rebuild or only_shows(arguments))
     with ExitStack() as running:
-        original = running.enter_context(patch.plain(artifact, may_replace=may_replace))
+        original = running.enter_context(strip.plain(artifact, may_replace=may_replace))
         if builds:
             beginning = patch.begin(
                 original, check=not arguments.no_check, imports=arguments.imports
@@ -86,7 +87,7 @@ def build(
             begun = running.enter_context(beginning)
         probed = make(original)
         if not builds:
-            patch.verify_all(original, probed)
+            probed_models.verify_all(original, probed)
         for patched in probed:
             warn_about(patched.result.plan)
         sources = {wrapper.name: wrapper.source for wrapper in artifact.wrappers}
@@ -130,7 +131,7 @@ def stripped(artifact: Artifact) -> tuple[list[Stripped], BuiltPackage]:
         artifact.path,
         has_probes,
         tuple(wrapper.name for wrapper in artifact.wrappers),
-        partial(patch.strip if has_probes else _copy, artifact),
+        partial(strip.strip if has_probes else _copy, artifact),
         is_folder=artifact.is_folder,
     )
 

@@ -29,7 +29,7 @@ from rewriter.diagnosis.verification.replacing.insert_cpp import NotCalledError
 from rewriter.diagnosis.verification.replacing.substitutes import Substitute, substitutes
 from rewriter.execution.runner import RunRequest, seconds_beside
 from rewriter.instrumentation.editable import require_plain
-from rewriter.instrumentation.rebuild.patch import Probed
+from rewriter.instrumentation.rebuild.probed_models import Probed
 from rewriter.instrumentation.types import Instrumented, Plan
 from rewriter.locate.types import Launch
 from rewriter.model_names.known import Compilations

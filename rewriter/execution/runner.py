@@ -265,7 +265,7 @@ def _probed_file(request: RunRequest, scratch: Path) -> tuple[Path, bytes]:
             f"{artifact.path} holds sources, which are not built yet",
             hint="Build the package: the script in the directory does that.",
         )
-    from rewriter.instrumentation.rebuild import patch, script
+    from rewriter.instrumentation.rebuild import patch, probed_models, script
 
     if package.is_folder:
         file = scratch / "package.pt2"
@@ -276,7 +276,7 @@ def _probed_file(request: RunRequest, scratch: Path) -> tuple[Path, bytes]:
     built = scratch / "probed.pt2"
     # No check: it is run next.
     with patch.begin(package, check=False, runs_here=True) as begun:
-        probed = patch.instrument(package, selection)
+        probed = probed_models.instrument(package, selection)
         patch.rebuild(probed, built, begun, report=request.report)
     return built, probed[0].result.source
 

@@ -22,7 +22,7 @@ from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.package import pack
 from rewriter.artifact.package.model import Package
 from rewriter.cli import main
-from rewriter.instrumentation.rebuild import build, patch
+from rewriter.instrumentation.rebuild import build, probed_models
 from rewriter.instrumentation.rebuild.check import Loading
 from rewriter.instrumentation.rebuild.machine import Machine, Torch
 from rewriter.instrumentation.select import select
@@ -399,7 +399,7 @@ def _patched(original: bytes) -> bytes:
 def _patch(original: Path, output: Path) -> None:
     artifact = open_artifact(original)
     assert isinstance(artifact, Package)
-    results = patch.instrument(artifact, select("names"))
+    results = probed_models.instrument(artifact, select("names"))
     scratch = output.with_suffix(".files")
     scratch.mkdir()
     sources, libraries = {}, {}
@@ -408,9 +408,9 @@ def _patch(original: Path, output: Path) -> None:
         sources[one.model.name].write_bytes(one.result.source)
         libraries[one.model.name] = scratch / f"{number}.so"
         libraries[one.model.name].write_bytes(b"a new library")
-    changes = patch.changes(results, sources, libraries)
+    changes = probed_models.changes(results, sources, libraries)
     write = pack.patch_folder if original.is_dir() else pack.patch
-    about = patch.manifest(results, ["link" for _ in results])
+    about = probed_models.manifest(results, ["link" for _ in results])
     write(original, output, artifact.root, changes, about)
     shutil.rmtree(scratch)
 
@@ -893,7 +893,7 @@ def test_a_real_package_is_refused_before_anything_is_built(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     there, code, slug, says = MACHINES[machine]
-    monkeypatch.setattr(patch.Machine, "detect", lambda: there)
+    monkeypatch.setattr(Machine, "detect", lambda: there)
     monkeypatch.setattr(build, "build", lambda *_: pytest.fail("something was built"))
     stopped: list[bool] = []
     loading = SimpleNamespace(stop=lambda: stopped.append(True))

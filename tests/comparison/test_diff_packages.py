@@ -17,7 +17,7 @@ from rewriter.artifact.package import pack
 from rewriter.artifact.package.model import Package
 from rewriter.cli import main
 from rewriter.core.errors import BAD_INPUT, DIFFERS, OK
-from rewriter.instrumentation.rebuild import patch
+from rewriter.instrumentation.rebuild import probed_models
 from rewriter.instrumentation.select import select
 from sampling import one_in
 
@@ -33,13 +33,13 @@ def patched(original: Path, output: Path, probe: str = "names") -> Path:
     """A package with probes as `instrument` packs it, around a library that is none."""
     artifact = open_artifact(original)
     assert isinstance(artifact, Package)
-    (one,) = patch.instrument(artifact, select(probe))
+    (one,) = probed_models.instrument(artifact, select(probe))
     source, library = output.with_suffix(".cpp"), output.with_suffix(".so")
     source.write_bytes(one.result.source)
     library.write_bytes(f"a library with {probe}".encode())
-    changes = patch.changes([one], {one.model.name: source}, {one.model.name: library})
+    changes = probed_models.changes([one], {one.model.name: source}, {one.model.name: library})
     write = pack.patch_folder if original.is_dir() else pack.patch
-    about = patch.manifest([one], ["link"])
+    about = probed_models.manifest([one], ["link"])
     write(original, output, artifact.root, changes, about)
     return output
 

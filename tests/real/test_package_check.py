@@ -20,7 +20,7 @@ from rewriter import cli
 from rewriter.artifact.package.model import open_package
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.instrumentation import instrument
-from rewriter.instrumentation.rebuild import patch, script, unpack
+from rewriter.instrumentation.rebuild import patch, probed_models, script, unpack
 from rewriter.instrumentation.rebuild.check import ExpectedModel, Loading
 from rewriter.instrumentation.rebuild.types import Checked
 from rewriter.instrumentation.types import Instrumented
@@ -153,7 +153,7 @@ def test_nothing_is_written_of_a_wrapper_that_fails_its_verification(
         made = make(*args, **options)
         return replace(made, source=made.source + b"// another line\n")
 
-    monkeypatch.setattr(patch, "instrument_wrapper", other)
+    monkeypatch.setattr(probed_models, "instrument_wrapper", other)
     monkeypatch.chdir(tmp_path)
     code = cli.main(["instrument", str(packaged("mlp").path), *how])
     printed = capsys.readouterr()
@@ -167,7 +167,7 @@ def test_no_script_is_written_for_a_damaged_library(
     packaged: Callable[..., Packaged], tmp_path: Path
 ) -> None:
     artifact = open_package(damaged(packaged("mlp").path, tmp_path / "damaged.pt2"))
-    probed = patch.instrument(artifact, rewriter.select("names"))
+    probed = probed_models.instrument(artifact, rewriter.select("names"))
     with pytest.raises(RewriterError) as caught:
         script.write(artifact, probed, tmp_path / "sources")
     assert caught.value.slug == "corrupt-package"

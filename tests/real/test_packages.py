@@ -36,7 +36,7 @@ from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.package.model import open_package
 from rewriter.cli import main
 from rewriter.core.types import Json
-from rewriter.instrumentation.rebuild import patch
+from rewriter.instrumentation.rebuild import probed_models
 from rewriter.runtime import bundle
 from test_cpp_compiled import ALL as ALL_OF_CPP
 from test_cpp_compiled import (
@@ -691,16 +691,16 @@ esac
 
 
 def break_lines(monkeypatch: pytest.MonkeyPatch, pattern: bytes, wrong: bytes) -> None:
-    good = patch.instrument
+    good = probed_models.instrument
 
-    def bad(*arguments: Any, **options: Any) -> tuple[patch.Probed, ...]:
+    def bad(*arguments: Any, **options: Any) -> tuple[probed_models.Probed, ...]:
         (one,) = good(*arguments, **options)
         lines = one.everything.insertions  # what is compiled
         made = tuple(replace(line, text=re.sub(pattern, wrong, line.text)) for line in lines)
         assert [line.text for line in made] != [line.text for line in lines]
         return (replace(one, everything=replace(one.everything, insertions=made)),)
 
-    monkeypatch.setattr(patch, "instrument", bad)
+    monkeypatch.setattr(probed_models, "instrument", bad)
 
 
 def broken_wrapper(monkeypatch: pytest.MonkeyPatch) -> str:

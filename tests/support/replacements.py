@@ -25,7 +25,7 @@ from rewriter.diagnosis.verification.replacing.insert import (
 from rewriter.diagnosis.verification.replacing.insert_cpp import proxied
 from rewriter.diagnosis.verification.replacing.substitutes import Substitutes, substitutes
 from rewriter.instrumentation.rebuild import patch
-from rewriter.instrumentation.rebuild.patch import Probed
+from rewriter.instrumentation.rebuild.probed_models import Probed
 from rewriter.instrumentation.types import Instrumented, Plan
 
 _FAR = {torch.bfloat16: 3e-2, torch.float16: 5e-3}

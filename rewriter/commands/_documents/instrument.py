@@ -12,7 +12,8 @@ from rewriter.artifact.types import Wrapper
 from rewriter.commands._deliver import Delivered
 from rewriter.core.documents import Document, Entry
 from rewriter.core.printed import printed
-from rewriter.instrumentation.rebuild.patch import Built, Probed
+from rewriter.instrumentation.rebuild.patch import Built
+from rewriter.instrumentation.rebuild.probed_models import Probed
 from rewriter.instrumentation.rebuild.types import Checked, Route
 from rewriter.instrumentation.types import Instrumented, Selection
 

@@ -68,7 +68,7 @@ def _check(package: Package, manifest: dict[str, Any], written: dict[str, Any]) 
 
 def _says_what_is_there(package: Package, manifest: dict[str, Any]) -> bool:
     """Whether the manifest describes the probes in the sources."""
-    from rewriter.instrumentation.rebuild import patch
+    from rewriter.instrumentation.rebuild import probed_models
     from rewriter.instrumentation.rebuild.types import ROUTES
 
     models = manifest["models"]
@@ -80,11 +80,11 @@ def _says_what_is_there(package: Package, manifest: dict[str, Any]) -> bool:
         if recorded is None:
             return False
         plain = replace(wrapper, source=wrapper.restored.source)
-        probed.append(patch.Probed(model, instrument_wrapper(plain, recorded[1])))
+        probed.append(probed_models.Probed(model, instrument_wrapper(plain, recorded[1])))
     routes = [models[patched.model.name]["route"] for patched in probed]
     if not probed or not set(routes) <= set(ROUTES):
         return False
-    expected = patch.manifest(probed, routes)
+    expected = probed_models.manifest(probed, routes)
     for patched in probed:
         # The manifest has the names in the original; the package has another library.
         about = models[patched.model.name]

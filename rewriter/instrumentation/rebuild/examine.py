@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from rewriter.artifact.package.library import Library
 from rewriter.artifact.package.model import Model, Package
 from rewriter.core.errors import RewriterError
-from rewriter.instrumentation.rebuild import patch, preflight, recipe, unpack
+from rewriter.instrumentation.rebuild import preflight, recipe, unpack
 from rewriter.instrumentation.rebuild.machine import Machine
+from rewriter.instrumentation.rebuild.strip import plain
 from rewriter.instrumentation.rebuild.types import Check
 
 
@@ -20,7 +21,7 @@ def examine(package: Package) -> Iterator[Check]:
         yield Check(
             "probes", f"{probes}; below is the original", None, "`rewriter strip` takes them out"
         )
-    with patch.plain(package, may_replace=True) as original:
+    with plain(package, may_replace=True) as original:
         for model, wrapper in zip(original.models, original.wrappers, strict=True):
             launches = wrapper.launches
             kinds = ", ".join(sorted({launch.kind for launch in launches})) or "none"

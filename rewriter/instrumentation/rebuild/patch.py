@@ -1,9 +1,8 @@
-"""Puts probes into a package and takes them out again: locate, plan, apply, build, pack, check."""
+"""Puts probes into a package: locate, plan, apply, build, pack, check."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,55 +11,28 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from threading import Event
-from types import MappingProxyType
 
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.package import library, pack
-from rewriter.artifact.package.container import Overlay
 from rewriter.artifact.package.library import Library
-from rewriter.artifact.package.model import Model, Package, open_package
-from rewriter.artifact.package.pack import Changes
+from rewriter.artifact.package.model import Model, Package
 from rewriter.artifact.types import Artifact
-from rewriter.core import edit, files, json_text, limits, markers, parallel
+from rewriter.core import files, json_text, parallel
 from rewriter.core.errors import FAILED, RewriterError
-from rewriter.core.labels import labels
-from rewriter.core.types import Json
-from rewriter.instrumentation import compilation_units, probes
-from rewriter.instrumentation.editable import require_plain
-from rewriter.instrumentation.instrument import instrument_wrapper
-from rewriter.instrumentation.matching import chosen_text, with_launches
-from rewriter.instrumentation.rebuild import build, preflight, recipe, unpack
+from rewriter.instrumentation.rebuild import build, preflight, probed_models, recipe, unpack
 from rewriter.instrumentation.rebuild.build import Report, Unpacked
 from rewriter.instrumentation.rebuild.check import ExpectedModel, Loading, link_check, load
 from rewriter.instrumentation.rebuild.machine import Machine
+from rewriter.instrumentation.rebuild.probed_models import Probed, instrument, verify_all
 from rewriter.instrumentation.rebuild.recipe import Flags, Recipe
+from rewriter.instrumentation.rebuild.strip import plain, strip
 from rewriter.instrumentation.rebuild.types import Checked, Route
 from rewriter.instrumentation.rebuild.unpack import Reading
 from rewriter.instrumentation.select import select
-from rewriter.instrumentation.types import Instrumented, Plan, Selection
-from rewriter.instrumentation.verify import verify
+from rewriter.instrumentation.types import Selection
 from rewriter.runtime import build as runtime_build
-from rewriter.version import __version__
 
 _LARGE = 64 << 20  # bytes of a library that take longer to unpack than to load
-
-
-@dataclass(frozen=True)
-class Probed:
-    """One model of a package with the result of instrumenting its wrapper.
-
-    `everything` is the plan that it is compiled by, if that serves other selections, too.
-    `operators` are nodes for its proxy executor, behind those that it has.
-    """
-
-    model: Model
-    result: Instrumented
-    everything: Plan | None = None
-    operators: tuple[Json, ...] = ()
-
-    @property
-    def needs_recorder(self) -> bool:
-        return self.result.selection.probes != (markers.REFERENCE,)
 
 
 @dataclass(frozen=True)
@@ -125,70 +97,6 @@ def restore(package: str | Path, output: str | Path, *, overwrite: bool = False)
     opened, path = _package(package), Path(output)
     with files.atomic_output(path, overwrite=overwrite, directory=opened.is_folder) as temporary:
         return strip(opened, temporary)
-
-
-def instrument(package: Package, selection: Selection) -> tuple[Probed, ...]:
-    """Put probes into the wrappers of a package. Nothing is built, written or verified: `rebuild`
-    verifies, or `verify_all`.
-
-    The launches that a selection asks for may be in some of the models only; those without any
-    stay as they are.
-    """
-    both = list(zip(package.models, package.wrappers, strict=True))
-    among = labels([(wrapper.graph, model.name) for model, wrapper in both])
-    making = (
-        # A package of sources is compiled where it is loaded, maybe without us.
-        partial(
-            instrument_wrapper,
-            wrapper,
-            selection,
-            label=label,
-            standalone=model.library is None,
-            verified=False,
-        )
-        for (model, wrapper), label in zip(both, among, strict=True)
-    )
-    return tuple(
-        Probed(model, result, compilation_units.plan_everything(wrapper, selection))
-        for (model, wrapper), result in with_launches(both, making)
-    )
-
-
-def verify_all(package: Package, probed: Sequence[Probed], stopped: Event | None = None) -> None:
-    """Verify the wrappers of a package, until it is stopped. Raises `RewriterError`."""
-    wrappers = {wrapper.name: wrapper for wrapper in package.wrappers}
-    for patched in probed:
-        if stopped is None or not stopped.is_set():
-            verify(wrappers[patched.model.wrapper], patched.result.source)
-
-
-@contextmanager
-def plain(package: Package, *, may_replace: bool) -> Iterator[Package]:
-    """The package without probes: itself, or for the time being what it was patched from."""
-    probed = [wrapper for wrapper in package.wrappers if wrapper.probes is not None]
-    if package.manifest is None and not probed:
-        yield package
-        return
-    for wrapper in probed:
-        if wrapper.replaced:
-            require_plain(wrapper, replace=may_replace)
-    if not may_replace:
-        names = ", ".join((package.manifest or {}).get("probes", ())) or "probes"
-        raise RewriterError(
-            "already-instrumented",
-            f"{package.path} is instrumented already (with {names})",
-            hint="Pass --replace to exchange its probes, or `rewriter strip` it first.",
-        )
-    with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
-        original = Path(scratch) / package.path.name
-        if not strip(package, original):
-            raise RewriterError(
-                "edited-since",
-                f"{package.path} was changed after it was instrumented: "
-                "without its probes it is not the package that it was made from",
-                hint="`rewriter strip` it, look at the result, and instrument that.",
-            )
-        yield open_package(original, tuple(model.name for model in package.models))
 
 
 @dataclass(frozen=True)
@@ -365,7 +273,9 @@ def _plans(probed: Sequence[Probed], begun: Begun, route: Route | None) -> Itera
 
 def _job(plan: _Plan, gpu_kernels: tuple[tuple[int, Path], ...]) -> build.Job:
     assert plan.original is not None
-    made = replace(job(plan.probed, plan.recipe, plan.original), unpacked=plan.unpacked)
+    made = replace(
+        probed_models.job(plan.probed, plan.recipe, plan.original), unpacked=plan.unpacked
+    )
     if made.recorder and plan.recipe.wrapper and (recorder := recorder_object(plan.recipe.wrapper)):
         return replace(made, recorder=recorder, gpu_kernels=gpu_kernels)
     return made
@@ -396,20 +306,6 @@ def recorder_object(flags: Flags) -> Path | None:
     return found[0 if is_native else -1] if found else None
 
 
-def job(probed: Probed, chosen: Recipe, original: Library) -> build.Job:
-    """What to compile for a model: its wrapper, and the table and the probes apart from it."""
-    if not probed.needs_recorder:
-        return build.Job(recipe=chosen, source=probed.result.source, library=original)
-    units = compilation_units.split(probed.result, probed.everything)
-    return build.Job(
-        recipe=chosen,
-        source=units.wrapper,
-        library=original,
-        table=units.table,
-        recorder=units.runtime,
-    )
-
-
 def _expected(plan: _Plan, built: Mapping[str, Path], scratch: Path) -> ExpectedModel:
     """What loading a model has to do. Of a large library, which the loader of packages would unpack
     with all of its weights, the new one is loaded beside what was linked to."""
@@ -425,63 +321,6 @@ def _expected(plan: _Plan, built: Mapping[str, Path], scratch: Path) -> Expected
     os.link(built[plan.name], folder / name)
     os.link(unpacked.path, folder / PurePosixPath(model.original_library).name)
     return ExpectedModel(model.device, name, folder / name)
-
-
-def changes(
-    probed: Sequence[Probed],
-    sources: Mapping[str, Path],
-    libraries: Mapping[str, Path],
-    operators: Mapping[str, Path] = MappingProxyType({}),
-) -> Changes:
-    """What happens to the members of a package; files are given by the names of the models."""
-    with_library = [patched.model for patched in probed if patched.model.library is not None]
-    replaced = {patched.model.wrapper: sources[patched.model.name] for patched in probed}
-    models = [patched.model for patched in probed if patched.model.name in operators]
-    replaced |= {x.operators: operators[x.name] for x in models if x.operators}
-    new = [x for x in models if not x.operators]
-    return Changes(
-        replaced=replaced,
-        renamed={str(model.library): model.original_library for model in with_library},
-        added=[
-            *(
-                (str(model.library), libraries[model.name], model.original_library)
-                for model in with_library
-            ),
-            *((x.operators_file, operators[x.name], x.wrapper) for x in new),
-        ],
-    )
-
-
-def manifest(probed: Sequence[Probed], routes: Sequence[Route]) -> Json:
-    """What the manifest says of a package, beside how to restore it."""
-    selection = probed[0].result.selection
-    recorded: Json = {
-        "when": selection.when,
-        "output_format": selection.format,
-        "values": selection.values,
-    }
-    if probed[0].needs_recorder:
-        recorded |= probes.recorded(selection)
-    return {
-        "tool": f"inductor-rewriter {__version__}",
-        "probes": list(selection.probes),
-        **recorded,
-        "chosen": chosen_text(selection),
-        "models": {
-            patched.model.name: {
-                "wrapper": patched.model.wrapper,
-                "library": patched.model.library,
-                "original_library": patched.model.original_library
-                if patched.model.library
-                else None,
-                "route": route,
-                "launches": [launch.index for launch in patched.result.plan.probed],
-                # How many nodes at the end of the operators' file are ours.
-                **({"operators": len(patched.operators)} if patched.operators else {}),
-            }
-            for patched, route in zip(probed, routes, strict=True)
-        },
-    }
 
 
 def _write(
@@ -500,8 +339,8 @@ def _write(
             nodes = [*own[patched.model.wrapper], *patched.operators]
             text = json_text.encode({"nodes": nodes})
             operators[patched.model.name].write_text(text, encoding="utf-8")
-    made = changes(probed, sources, libraries, operators)
-    fields = manifest(probed, [plan.recipe.route for plan in plans])
+    made = probed_models.changes(probed, sources, libraries, operators)
+    fields = probed_models.manifest(probed, [plan.recipe.route for plan in plans])
     if reading is None:
         pack.patch_folder(package.path, output, package.root, made, fields)
     else:
@@ -532,68 +371,6 @@ def _require_exact(
             hint="Nothing was written. Please report this with the package.",
             code=FAILED,
         )
-
-
-def strip(package: Package, output: Path) -> bool:
-    """Write a package without its probes to `output`; whether it is exactly the original.
-
-    Where somebody changed or packed it again since, the members are what they were before, and
-    the changes stay.
-    """
-    if package.is_sources:
-        return _strip_sources(package, output)
-    if package.manifest is not None and not package.is_folder:
-        if pack.restore(package.path, package.root, output):
-            return True
-        output.unlink(missing_ok=True)
-    _strip_members(package, output)
-    original = (package.manifest or {}).get("original")
-    return package.is_folder and isinstance(original, dict) and pack.hashes(output) == original
-
-
-def _strip_sources(package: Package, output: Path) -> bool:
-    """The package beside the sources is the original, if the sources are those of that package."""
-    assert isinstance(package.container, Overlay)
-    assert package.manifest is not None
-    original = package.container.original
-    shutil.copyfile(original.path, output)
-    return bool(pack.sha256(output) == package.manifest["original"].get("sha256")) and all(
-        edit.strip(model.source).source == original.read(model.wrapper, limits.WRAPPER_BYTES)
-        for model in package.models
-    )
-
-
-def _strip_members(package: Package, output: Path) -> None:
-    """Undo by name what was done to each member."""
-    models = (package.manifest or {}).get("models", {})
-    undo = {
-        about["original_library"]: about["library"]
-        for about in models.values()
-        if about.get("original_library") in package.container.names
-    }
-    dropped = set(undo.values()) | {package.root + pack.MANIFEST, package.root + pack.DIRECTORY}
-    edited = {model.wrapper: edit.strip(model.source).source for model in package.models}
-    for model, wrapper in zip(package.models, package.wrappers, strict=True):
-        if model.operators and (ours := models.get(model.name, {}).get("operators")):
-            nodes = wrapper.operators[:-ours]
-            if not nodes:
-                dropped.add(model.operators)
-            edited[model.operators] = json_text.encode({"nodes": list(nodes)}).encode()
-    with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
-        members = []
-        for number, name in enumerate(package.container.names):
-            if name in dropped and name not in undo:
-                continue
-            file = Path(scratch) / str(number)
-            if name in edited:
-                file.write_bytes(edited[name])
-            else:
-                package.container.extract(name, file)
-            members.append((undo.get(name, name), file))
-        if package.is_folder:
-            pack.write_folder(output, members)
-        else:
-            pack.write(output, members)
 
 
 def _package(path: str | Path | Artifact) -> Package:

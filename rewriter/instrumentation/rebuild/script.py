@@ -13,9 +13,9 @@ from rewriter.artifact.package import pack
 from rewriter.artifact.package.model import Model, Package
 from rewriter.core import json_text
 from rewriter.core.errors import RewriterError
-from rewriter.instrumentation.rebuild import build, patch, recipe, unpack
+from rewriter.instrumentation.rebuild import build, probed_models, recipe, unpack
 from rewriter.instrumentation.rebuild.build import BuildStep
-from rewriter.instrumentation.rebuild.patch import Probed
+from rewriter.instrumentation.rebuild.probed_models import Probed
 from rewriter.instrumentation.rebuild.recipe import Recipe
 from rewriter.instrumentation.rebuild.types import Route
 from rewriter.version import __version__
@@ -74,12 +74,12 @@ def write(package: Package, probed: Sequence[Probed], folder: Path) -> None:
         (folder / sources[patched.model.name]).write_bytes(patched.result.source)
         if patched.model.library is not None:
             text += _commands(patched.model, place, _steps(package, patched, folder / place))
-    changes = patch.changes(probed, sources, libraries)
+    changes = probed_models.changes(probed, sources, libraries)
     routes: list[Route] = ["link" if patched.model.library else "sources" for patched in probed]
     content = {
         "format": pack.FORMAT,
         "version": pack.VERSION,
-        "manifest": patch.manifest(probed, routes),
+        "manifest": probed_models.manifest(probed, routes),
         "root": package.root,
         "replaced": {member: str(file) for member, file in changes.replaced.items()},
         "renamed": changes.renamed,
@@ -111,7 +111,7 @@ def _steps(package: Package, probed: Probed, folder: Path) -> list[BuildStep]:
     wrapper = PurePosixPath(model.wrapper)
     # The package gets the instrumented text; compiled is what is made of it.
     job = replace(
-        patch.job(probed, Recipe(model, "link", "", flags), library),
+        probed_models.job(probed, Recipe(model, "link", "", flags), library),
         file=f"{wrapper.stem}.compiled{wrapper.suffix}",
     )
     return [*build.compile_steps(job, folder), build.link_step(job, folder)]

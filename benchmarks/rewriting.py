@@ -64,15 +64,15 @@ _COMPILE = """
 import subprocess, sys, tempfile
 from pathlib import Path
 import rewriter
-from rewriter.instrumentation.rebuild import build, recipe, unpack
+from rewriter.instrumentation.rebuild import build_steps, recipe, unpack
 from rewriter.instrumentation.rebuild.machine import Machine
 package = rewriter.open(sys.argv[1])
 with tempfile.TemporaryDirectory() as folder:
     (model,) = package.models
     library = unpack.library_of(package, model)
     chosen = recipe.choose(model, library, Machine.detect())
-    job = build.Job(chosen, model.source, library)
-    (step,) = build.compile_steps(job, Path(folder))
+    job = build_steps.Job(chosen, model.source, library)
+    (step,) = build_steps.compile_steps(job, Path(folder))
     subprocess.run(step.command, cwd=folder, check=True)
 """
 _PAIRS = 3

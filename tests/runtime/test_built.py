@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rewriter.instrumentation.rebuild import build as package_build
+from rewriter.instrumentation.rebuild import build_steps
 from rewriter.instrumentation.rebuild.patch import recorder_object
 from rewriter.instrumentation.rebuild.recipe import Flags
 from rewriter.runtime import build, bundle, recorder_library
@@ -126,7 +126,7 @@ def test_compiled_kernels_are_found_by_their_device(tmp_path: Path) -> None:
     for target, path in files:
         path.write_bytes(f"code for {target}\0".encode())
     assembly = tmp_path / "kernels.s"
-    assembly.write_text(package_build._gpu_kernels(files))
+    assembly.write_text(build_steps._gpu_kernels(files))
     source = tmp_path / "reader.cpp"
     source.write_text(
         "#include <cstdint>\n"

@@ -20,7 +20,8 @@ from rewriter.artifact.types import Artifact
 from rewriter.core import files, json_text, parallel
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.instrumentation.rebuild import build, preflight, probed_models, recipe, unpack
-from rewriter.instrumentation.rebuild.build import Report, Unpacked
+from rewriter.instrumentation.rebuild.build import Report
+from rewriter.instrumentation.rebuild.build_steps import OTHER, Job, Unpacked
 from rewriter.instrumentation.rebuild.check import ExpectedModel, Loading, link_check, load
 from rewriter.instrumentation.rebuild.machine import Machine
 from rewriter.instrumentation.rebuild.probed_models import Probed, instrument, verify_all
@@ -271,7 +272,7 @@ def _plans(probed: Sequence[Probed], begun: Begun, route: Route | None) -> Itera
         yield _Plan(patched, chosen, original, unpacked)
 
 
-def _job(plan: _Plan, gpu_kernels: tuple[tuple[int, Path], ...]) -> build.Job:
+def _job(plan: _Plan, gpu_kernels: tuple[tuple[int, Path], ...]) -> Job:
     assert plan.original is not None
     made = replace(
         probed_models.job(plan.probed, plan.recipe, plan.original), unpacked=plan.unpacked
@@ -298,7 +299,7 @@ def _gpu_kernels(package: Package) -> tuple[tuple[int, Path], ...]:
 
 def recorder_object(flags: Flags) -> Path | None:
     """The recorder that came with the tool, if it suits a wrapper that is compiled like this."""
-    if any(build.OTHER.match(flag) for flag in flags.arguments):
+    if any(OTHER.match(flag) for flag in flags.arguments):
         return None
     found = list(runtime_build.built("recorder", ".o"))
     # The last runs on every processor.

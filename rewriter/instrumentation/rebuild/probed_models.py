@@ -19,7 +19,7 @@ from rewriter.core.types import Json
 from rewriter.instrumentation import compilation_units, probes
 from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.matching import chosen_text, with_launches
-from rewriter.instrumentation.rebuild import build
+from rewriter.instrumentation.rebuild.build_steps import Job
 from rewriter.instrumentation.rebuild.recipe import Recipe
 from rewriter.instrumentation.rebuild.types import Route
 from rewriter.instrumentation.types import Instrumented, Plan, Selection
@@ -80,12 +80,12 @@ def verify_all(package: Package, probed: Sequence[Probed], stopped: Event | None
             verify(wrappers[patched.model.wrapper], patched.result.source)
 
 
-def job(probed: Probed, chosen: Recipe, original: Library) -> build.Job:
+def job(probed: Probed, chosen: Recipe, original: Library) -> Job:
     """What to compile for a model: its wrapper, and the table and the probes apart from it."""
     if not probed.needs_recorder:
-        return build.Job(recipe=chosen, source=probed.result.source, library=original)
+        return Job(recipe=chosen, source=probed.result.source, library=original)
     units = compilation_units.split(probed.result, probed.everything)
-    return build.Job(
+    return Job(
         recipe=chosen,
         source=units.wrapper,
         library=original,

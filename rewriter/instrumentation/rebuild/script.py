@@ -13,8 +13,8 @@ from rewriter.artifact.package import pack
 from rewriter.artifact.package.model import Model, Package
 from rewriter.core import json_text
 from rewriter.core.errors import RewriterError
-from rewriter.instrumentation.rebuild import build, probed_models, recipe, unpack
-from rewriter.instrumentation.rebuild.build import BuildStep
+from rewriter.instrumentation.rebuild import build_steps, probed_models, recipe, unpack
+from rewriter.instrumentation.rebuild.build_steps import BuildStep
 from rewriter.instrumentation.rebuild.probed_models import Probed
 from rewriter.instrumentation.rebuild.recipe import Recipe
 from rewriter.instrumentation.rebuild.types import Route
@@ -70,7 +70,7 @@ def write(package: Package, probed: Sequence[Probed], folder: Path) -> None:
         place = Path("models") / patched.model.name
         (folder / place).mkdir(parents=True)
         sources[patched.model.name] = place / PurePosixPath(patched.model.wrapper).name
-        libraries[patched.model.name] = place / build.RESULT
+        libraries[patched.model.name] = place / build_steps.RESULT
         (folder / sources[patched.model.name]).write_bytes(patched.result.source)
         if patched.model.library is not None:
             text += _commands(patched.model, place, _steps(package, patched, folder / place))
@@ -114,7 +114,7 @@ def _steps(package: Package, probed: Probed, folder: Path) -> list[BuildStep]:
         probed_models.job(probed, Recipe(model, "link", "", flags), library),
         file=f"{wrapper.stem}.compiled{wrapper.suffix}",
     )
-    return [*build.compile_steps(job, folder), build.link_step(job, folder)]
+    return [*build_steps.compile_steps(job, folder), build_steps.link_step(job, folder)]
 
 
 def _commands(model: Model, place: Path, steps: Sequence[BuildStep]) -> str:
@@ -122,8 +122,8 @@ def _commands(model: Model, place: Path, steps: Sequence[BuildStep]) -> str:
     return _BUILD.format(
         about=shlex.quote(f"building the model {model.name}"),
         folder=shlex.quote(str(place)),
-        origin=shlex.quote(build.ORIGIN),
-        beside=shlex.quote(build.beside(model)),
+        origin=shlex.quote(build_steps.ORIGIN),
+        beside=shlex.quote(build_steps.beside(model)),
         pack=Path(pack.__file__).name,
         library=shlex.quote(str(model.library)),
         commands="\n".join(lines),

@@ -22,7 +22,7 @@ from rewriter.artifact.package.library import Library
 from rewriter.artifact.package.model import Model, Package
 from rewriter.core import parallel
 from rewriter.core.errors import RewriterError
-from rewriter.instrumentation.rebuild.build import Unpacked
+from rewriter.instrumentation.rebuild.build_steps import Unpacked
 
 _CHUNK = 16 << 20  # bytes that are copied at once
 # Bytes in which weights behind a library end; they are compared when it is loaded, in

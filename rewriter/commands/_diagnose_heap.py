@@ -41,30 +41,30 @@ def watch(
         )
 
 
-def _watched(one: heap.OwnArray, dump: Dump, folder: Path, *, is_kept: bool) -> heap.Watched:
+def _watched(own: heap.OwnArray, dump: Dump, folder: Path, *, is_kept: bool) -> heap.Watched:
     from rewriter.reproduction.under.asan import UNDEFINED
     from rewriter.reproduction.under.running import run_alone
 
-    step = one.step
+    step = own.step
     assert step.launch is not None
     try:
         alone = run_alone(
-            dump.path, one.run.name, step.launch, step.iteration, folder, timeout=_LIMIT
+            dump.path, own.run.name, step.launch, step.iteration, folder, timeout=_LIMIT
         )
     except RewriterError as error:
-        return heap.Watched(one, unknown=error.message.removeprefix(_UNDER))
+        return heap.Watched(own, unknown=error.message.removeprefix(_UNDER))
     values = "the values that were recorded"
     if alone.made_up:
         values = f"random values for {', '.join(alone.made_up)}, which were not saved"
     stopped = [x for x in alone.result.findings if x.is_own or x.kind != UNDEFINED]
     if not stopped:
-        return heap.Watched(one, values=values)
+        return heap.Watched(own, values=values)
     found = stopped[0]
     if not found.is_own:  # memory of an argument, of which the script may have a part only
         return heap.Watched(
-            one, unknown=f"on {values}, it stopped at another fault: {found.headline}"
+            own, unknown=f"on {values}, it stopped at another fault: {found.headline}"
         )
     text = [f"{found.file}:{found.line}: {found.text}"] if found.line else []
     if is_kept:
         text.append(f"once more: sh {from_here(folder / 'asan' / 'run.sh')}")
-    return heap.Watched(one, found.of_own_array, values, tuple(text))
+    return heap.Watched(own, found.of_own_array, values, tuple(text))

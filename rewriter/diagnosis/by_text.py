@@ -95,7 +95,7 @@ def examine_targets(wrapper: Wrapper) -> Examined:
         target, operands = written[0 if is_cpp else -1], launch.args[is_cpp:]
         looked += 1
         read = [operands[place] for place in places if place < len(operands)]
-        if both := next((one for one in read if _is_same(one, target)), None):
+        if both := next((operand for operand in read if _is_same(operand, target)), None):
             what = f"is given {both.expr} as an operand and as its target: it reads elements that "
             what += "it has written already"
             findings.append(shown_by_text(wrapper, "", "aliased", what, launch))

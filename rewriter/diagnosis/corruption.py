@@ -83,8 +83,8 @@ def examine_corruption(dump: Dump, watched: Dump | None = None) -> Examined:
     another run, in which the values that changed were recorded after each launch."""
     changed, compared = changed_values(dump)
     others = () if watched is None else changed_values(watched)[0]
-    again = {(one.run.name, one.name): one for one in others}
-    findings = tuple(_finding(again.get((one.run.name, one.name), one)) for one in changed)
+    again = {(value.run.name, value.name): value for value in others}
+    findings = tuple(_finding(again.get((value.run.name, value.name), value)) for value in changed)
     ruled_out = ""
     if compared and not findings:
         verb = "was received as it had" if compared == 1 else "were received as they had"
@@ -167,7 +167,7 @@ def same_bits(run: RunDump, a: TensorRow, b: TensorRow) -> bool | None:
     x, y = (saved.load_row(run.path, row) for row in (a, b))
     if x is None or y is None:
         return None
-    return torch.equal(*(one.contiguous().view(-1).view(torch.uint8) for one in (x, y)))
+    return torch.equal(*(tensor.contiguous().view(-1).view(torch.uint8) for tensor in (x, y)))
 
 
 class _Tracker:

@@ -76,7 +76,7 @@ def _following(
     flow: Flow, given: list[_Given], reads: list[ElementRead]
 ) -> tuple[FlowNode, TensorRow, Index] | None:
     """The next element to follow: the first one that was read and is not finite."""
-    values = {one.name: one for one in given}
+    values = {operand.name: operand for operand in given}
     for read in reads:
         one = values[read.name]
         if read.is_finite or read.index is None or one.source is None:
@@ -123,32 +123,32 @@ def _reads(
     if words & _PRODUCTS:
         yield from _product(index, shape, given)
         return
-    for one in given:
-        own = tuple(one.value.shape)
+    for operand in given:
+        own = tuple(operand.value.shape)
         if (place := _broadcast(index, shape, own)) is not None:
-            yield _element(one, place)
+            yield _element(operand, place)
             if words & _ROWS and own == shape and len(shape) > 1:
-                yield _row(one, (*place[:-1], None))
+                yield _row(operand, (*place[:-1], None))
         elif (row := _reduced(index, shape, own)) is not None:
-            yield _row(one, row)
+            yield _row(operand, row)
 
 
 def _product(index: Index, shape: Index, given: list[_Given]) -> Iterator[ElementRead]:
     """The row and the column that an element is the product of, and the addends."""
     rows, columns = shape[-2:] if len(shape) > 1 else (0, 0)
     batch = index[:-2]
-    factors = [one for one in given if one.value.dim() == len(shape) > 1]
+    factors = [operand for operand in given if operand.value.dim() == len(shape) > 1]
     pair = None
     for a, b in pairwise(factors):
         if a.value.shape[-2:] == (rows, b.value.shape[-2]) and b.value.shape[-1] == columns:
             pair = a, b
-    for one in given:
-        if pair is not None and one is pair[0]:
-            yield _row(one, (*batch, index[-2], None))
-        elif pair is not None and one is pair[1]:
-            yield _row(one, (*batch, None, index[-1]))
-        elif (place := _broadcast(index, shape, tuple(one.value.shape))) is not None:
-            yield _element(one, place)
+    for operand in given:
+        if pair is not None and operand is pair[0]:
+            yield _row(operand, (*batch, index[-2], None))
+        elif pair is not None and operand is pair[1]:
+            yield _row(operand, (*batch, None, index[-1]))
+        elif (place := _broadcast(index, shape, tuple(operand.value.shape))) is not None:
+            yield _element(operand, place)
 
 
 def _broadcast(index: Index, shape: Index, own: Index) -> Index | None:

@@ -167,9 +167,9 @@ def rounded(differences: Sequence[Difference], first: Path, second: Path) -> tup
 
 
 def _is_rounded(again: _Again) -> bool:
-    known = [one for _, one in again.compared()]
-    are_rounded = all(one.is_rounded and not one.filled for one in known)
-    return len(known) == len(again.rows) and are_rounded and any(one.computed for one in known)
+    known = [x for _, x in again.compared()]
+    are_rounded = all(x.is_rounded and not x.filled for x in known)
+    return len(known) == len(again.rows) and are_rounded and any(x.computed for x in known)
 
 
 def unsteady(varying: Sequence[Difference], first: Path, second: Path) -> UnwrittenRead | None:
@@ -261,9 +261,9 @@ def _left(again: _Again, returned: set[str]) -> Iterator[LeftUnwritten]:
     """What is unwritten of the results of a launch that are `returned`, and no later launch writes:
     by this launch, or by one before that it updates in place."""
     known = list(again.compared())
-    given = (one for row, one in known if row.phase == "before" and one.computed)
+    given = (compared for row, compared in known if row.phase == "before" and compared.computed)
     # What another launch computed from a filling may hold it, too: a copy of a running sum does.
-    passed = {x for one in given for x in one.filled}
+    passed = {x for compared in given for x in compared.filled}
     for row, compared in known:
         if not row.is_result or row.arg not in returned or compared.left is None:
             continue
@@ -367,7 +367,7 @@ def _judged(again: _Again) -> UnwrittenRead | None:
 def _compare(pair: Pair, row: TensorRow, other: TensorRow) -> _Compared | None:
     """`None` where it was not saved. Of another shape in the other run, all of it was computed."""
     if row.shape != other.shape:
-        shapes = [f"a shape of {list(one.shape)}" for one in (row, other)]
+        shapes = [f"a shape of {list(side.shape)}" for side in (row, other)]
         return _Compared(max(row.size, other.size), _in_both(row.arg, shapes), {}, None, False)
     a, b = (saved.load_row(run.path, x) for run, x in zip(pair, (row, other), strict=True))
     if a is None or b is None or max(a.nbytes, b.nbytes) > _MOST:
@@ -408,7 +408,7 @@ def compare_values(name: str, a: torch.Tensor, b: torch.Tensor) -> _Compared:
     count = int(computed.sum())
     if not count:
         return _Compared(0, "", filled, left)
-    x, y = (one.contiguous().reshape(-1)[computed] for one in (a, b))
+    x, y = (tensor.contiguous().reshape(-1)[computed] for tensor in (a, b))
     is_rounded = False
     if a.is_floating_point():
         wide = torch.float64 if a.dtype == torch.float64 else torch.float32

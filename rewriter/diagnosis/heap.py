@@ -48,7 +48,7 @@ class Watched:
     `writes element 32 of its own array of 32`; empty if nothing. `unknown` is the reason why the
     launch was not run."""
 
-    one: OwnArray
+    own: OwnArray
     found: str = ""
     values: str = ""
     text: tuple[str, ...] = ()
@@ -105,15 +105,15 @@ def with_watched(
     finding for each of the `crashes`."""
     pairs = zip(end.findings, crashes, strict=True)
     crashed = (_with_suspects(*pair, dump, watched) for pair in pairs)
-    clean = ", ".join(f"{x.one.title} on {x.values}" for x in watched if x.is_clean)
+    clean = ", ".join(f"{x.own.title} on {x.values}" for x in watched if x.is_clean)
     shown = "shown by AddressSanitizer, under which it ran alone, on"
     found = (
-        finding_at(x.one.run, x.one.step, "bounds", x.found, f"{shown} {x.values}", text=x.text)
+        finding_at(x.own.run, x.own.step, "bounds", x.found, f"{shown} {x.values}", text=x.text)
         for x in watched
         if x.found
     )
     notes = (
-        f"{x.one.title} has an array of its own ({x.one.array}); whether it stores outside of it "
+        f"{x.own.title} has an array of its own ({x.own.array}); whether it stores outside of it "
         f"was not shown: {x.unknown}"
         for x in watched
         if x.unknown
@@ -130,9 +130,9 @@ def _with_suspects(
     """The finding about a crash, with the C++ launches that may have damaged the memory: none if
     one was shown to, and not those that were shown not to."""
     run = next((run for run in dump.runs if run.name == verdict.run), None)
-    if run is None or not is_suspicious(verdict) or any(one.found for one in watched):
+    if run is None or not is_suspicious(verdict) or any(launch.found for launch in watched):
         return finding
-    clean = {one.one.step.kernel for one in watched if one.is_clean}
+    clean = {launch.own.step.kernel for launch in watched if launch.is_clean}
     arrays = {kernel: array for kernel, array in _arrays(run).items() if kernel not in clean}
     is_fault = verdict.ended.signal != signal.SIGABRT
     reached = [

@@ -59,7 +59,7 @@ def of_calls(calls: Sequence[CallCheck], *, is_asked: bool = False, alone: bool 
     if findings:
         return Examined(tuple(findings))
     known = [[x for x in call.outputs if not x.comparison.is_unknown] for call in calls]
-    number, checked = sum(map(len, known)), [one for one in known if one]
+    number, checked = sum(map(len, known)), [compared for compared in known if compared]
     outputs = number + sum(call.missing for call in calls)
     if not number:
         reasons = list(dict.fromkeys(call.reason for call in calls if call.reason))

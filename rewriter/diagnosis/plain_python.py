@@ -83,7 +83,7 @@ def _finding(call: EagerCall, calls: Sequence[EagerCall], graphs: Graphs, dump: 
     runs, is_backward = call.runs(dump), call.part == "gradients"
     # A backward reads what the call saved whose gradients these are.
     both = [x for x in calls if is_backward and (x.part, x.key) == ("call", call.key)] + [call]
-    step, why = graphs.step([run.name for one in both for run in one.runs(dump)])
+    step, why = graphs.step([run.name for eager in both for run in eager.runs(dump)])
     what = {"tracing": "tracing", "inductor": "Inductor", "unknown": "tracing or Inductor"}[step]
     does = "the gradients of" if is_backward else "what is returned or updated by"
     return Finding(

@@ -119,7 +119,7 @@ def of_fills(
         findings = []
         for first, *others in same.values():
             found = _of_read(first) if isinstance(first, UnwrittenRead) else _of_left(first)
-            places = {one.difference.place for one in (first, *others)}
+            places = {finding.difference.place for finding in (first, *others)}
             findings.append(_repeated(found, places))
         return Examined(tuple(findings), notes=notes)
     carried = len(compared.differences) - len(varying)
@@ -136,15 +136,15 @@ def of_fills(
 def of_outputs(plain: Path, probed: Sequence[Path]) -> Examined:
     """Whether calls return, and leave in their inputs, what they do where no memory is filled."""
     known = [dict(_outputs(open_dump(path))) for path in (plain, *probed)]
-    common = {key for key in known[0] if all(key in one and one[key][0] for one in known)}
+    common = {key for key in known[0] if all(key in run and run[key][0] for run in known)}
     if not common:
         return Examined(notes=("what the calls return was not recorded: see the launches",))
-    changed = [key for key in common if len({one[key][0] for one in known}) > 1]
+    changed = [key for key in common if len({run[key][0] for run in known}) > 1]
     if changed:
         return Examined(notes=(f"outputs differ with what memory holds: {_named(changed)}",))
-    unsure = {key for one in known for key in one if key not in common}
-    unsure |= {key for key in common if len({one[key] for one in known}) > 1}
-    unsure |= {key for key in common for one in known if not all(map(all, one[key]))}
+    unsure = {key for run in known for key in run if key not in common}
+    unsure |= {key for key in common if len({run[key] for run in known}) > 1}
+    unsure |= {key for key in common for run in known if not all(map(all, run[key]))}
     if unsure:
         rest = len(common - unsure)
         note = f"not known whether outputs changed of which not all was recorded: {_named(unsure)}"
@@ -198,19 +198,19 @@ def share(dumps: Sequence[Dump], known: Sequence[Coverage], left: int = 0) -> Ex
     """How many of the launches that ran were looked at: by the guard bands, if there are any, and
     with two fillings, but for those that are `left`."""
     ran = sum(step.launch is not None for dump in dumps for run in dump.runs for step in run.steps)
-    seen = [one.covered.get("launches compared", 0) for one in known if one.check == "bounds"]
+    seen = [x.covered.get("launches compared", 0) for x in known if x.check == "bounds"]
     return Examined(checked=max(0, min([ran - left, *seen])), launches=ran)
 
 
 def coverage_lines(known: Sequence[Coverage]) -> list[str]:
     """In words: a line for each check."""
     lines = []
-    for one in known:
-        ones = ((n, _ONE.get(what, what) if n == 1 else what) for what, n in one.covered.items())
+    for check in known:
+        ones = ((n, _ONE.get(what, what) if n == 1 else what) for what, n in check.covered.items())
         parts = [f"{number:,} {what}" for number, what in ones if number]
-        rest = [f"{why} ({number:,})" for why, number in one.left_out.items() if number]
+        rest = [f"{why} ({number:,})" for why, number in check.left_out.items() if number]
         without = f"; not: {', '.join(rest)}" if rest else ""
-        lines.append(f"{one.check}: {', '.join(parts) or 'nothing'}{without}")
+        lines.append(f"{check.check}: {', '.join(parts) or 'nothing'}{without}")
     return lines
 
 
@@ -316,8 +316,8 @@ def _outputs(dump: Dump) -> Iterator[tuple[_Key, _Fingerprints]]:
         if last is None:
             continue
         call = run.sha256, run.facts.call or 0
-        for name, one in zip(run.facts.outputs[last.place.scope], last.returned, strict=True):
-            if isinstance(one, NoResult) and not one.is_known:
+        for name, returned in zip(run.facts.outputs[last.place.scope], last.returned, strict=True):
+            if isinstance(returned, NoResult) and not returned.is_known:
                 yield (*call, name), ((), ())
         for output in (*outputs_of(run, flow.nodes), *inputs_written(run, flow.nodes)):
             holds, may_hold = (

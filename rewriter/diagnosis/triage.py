@@ -82,16 +82,16 @@ def _behind(
     opened: Dump, verdict: CrashVerdict, verdicts: Sequence[CrashVerdict], calls: CallHistory
 ) -> str:
     """How many calls of a wrapper a rank has made less than one that waits for it."""
-    for one in verdicts:
-        if one.state == "waiting" and verdict.state != "waiting":
-            of = [x for x in opened.runs if x.artifact == one.artifact]
+    for other in verdicts:
+        if other.state == "waiting" and verdict.state != "waiting":
+            of = [x for x in opened.runs if x.artifact == other.artifact]
             most, made = (
                 max((calls.number(x) for x in of if x.rank == rank), default=0)
-                for rank in (one.rank, verdict.rank)
+                for rank in (other.rank, verdict.rank)
             )
             if made < most:
                 less = counted(most - made, "call")
-                return f"rank {verdict.rank} is {less} behind rank {one.rank}, which waits for it"
+                return f"rank {verdict.rank} is {less} behind rank {other.rank}, which waits for it"
     return ""
 
 

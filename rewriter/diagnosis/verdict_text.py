@@ -137,7 +137,7 @@ def origin(argument: VerdictArgument) -> str:
 
 def history(earlier: Sequence[Earlier], now: ValueRow | None) -> str:
     """The magnitude of an argument in earlier calls; empty if there were none."""
-    known = [(one.call, size) for one in earlier if (size := one.row.magnitude) is not None]
+    known = [(call.call, size) for call in earlier if (size := call.row.magnitude) is not None]
     if not known or not isinstance(now, TensorRow) or not now.is_floating:
         return ""
     shown = known[-_CALLS:]

@@ -73,9 +73,7 @@ def examine_lifetimes(
         if not launch.repeats
         for argument in text.wrong(launch)
     }
-    findings = [
-        text.unwritten_by_copy(*one) or text.finding(*one) for one in reversed(wrong.values())
-    ]
+    findings = [text.unwritten_by_copy(*x) or text.finding(*x) for x in reversed(wrong.values())]
     known = {variable(argument.name) for _, argument in wrong.values()}
     findings += text.returned(known.union(empty), graph)
     if findings:

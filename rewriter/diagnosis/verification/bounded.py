@@ -125,7 +125,7 @@ def of_sum(
 
 def flat(value: Any) -> list[Bounded]:
     """The values in the (nested) arguments of an operation."""
-    return [one for one in tree_leaves(value) if isinstance(one, Bounded)]
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Bounded)]
 
 
 def mapped(value: Any, change: Callable[[Bounded], Any]) -> Any:

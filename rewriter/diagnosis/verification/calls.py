@@ -103,8 +103,8 @@ def _members(name: str, want: ast.expr, got: ast.expr) -> Iterator[_Pair]:
     """The members of two lists that are equally long, or else the arguments themselves."""
     lists = [x.elts for x in (want, got) if isinstance(x, (ast.List, ast.Tuple))]
     if len(lists) == 2 and len(lists[0]) == len(lists[1]):
-        for place, one in enumerate(zip(*lists, strict=True)):
-            yield from _members(f"{name}[{place}]", *one)
+        for place, pair in enumerate(zip(*lists, strict=True)):
+            yield from _members(f"{name}[{place}]", *pair)
     else:
         yield _Pair(name, want, got)
 
@@ -229,9 +229,9 @@ def overload(operator: Any, kwargs: Mapping[str, Any]) -> Any:
     if isinstance(operator, str):
         return operator
     packet = operator.overloadpacket
-    for one in (operator, *(getattr(packet, name) for name in packet.overloads())):
-        if set(kwargs) <= {x.name for x in one._schema.arguments}:
-            return one
+    for variant in (operator, *(getattr(packet, name) for name in packet.overloads())):
+        if set(kwargs) <= {x.name for x in variant._schema.arguments}:
+            return variant
     return operator
 
 

@@ -55,7 +55,7 @@ class CallCheck:
         """Of a call of which no output was checked."""
         last = dataflow.outputs(dataflow.trace(run))
         returned = () if last is None else last.returned
-        missing = sum(isinstance(one, TensorRow) or not one.is_known for one in returned)
+        missing = sum(isinstance(output, TensorRow) or not output.is_known for output in returned)
         return cls(run.name, run.artifact, reason=reason, missing=missing)
 
     @property

@@ -179,7 +179,7 @@ class _Fragment:
                  if x.operator in _PARTS and x.name not in self._reads]  # fmt: skip
         if len(missing) == 1 and len(parts) == 1:
             evaluator = Evaluator(self._graph, known, sizes)
-            yield from ({missing[0]: one} for one in evaluator.value(parts[0]))
+            yield from ({missing[0]: value} for value in evaluator.value(parts[0]))
         else:
             yield {}
 

@@ -86,7 +86,7 @@ class _Functional:
             if targets and all(targets):
                 self._write(node, targets, number)
             else:
-                self._nodes |= {one.name: one for one in _with_sum(node)}
+                self._nodes |= {made.name: made for made in _with_sum(node)}
         given = (*self._graph.inputs, *sorted(self._graph.attributes))
         finals = {x: self._now[x] for x in given if x in self._now}
         outputs = tuple(map(self._named, self._graph.outputs))

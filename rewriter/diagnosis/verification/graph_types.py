@@ -68,7 +68,7 @@ def tensor_type(text: str, sizes: Mapping[str, int]) -> TensorType | None:
 
 
 def _numbers(text: str, sizes: Mapping[str, int]) -> tuple[int | None, ...]:
-    return tuple(_number(one.strip(), sizes) for one in text.split(",") if one.strip())
+    return tuple(_number(number.strip(), sizes) for number in text.split(",") if number.strip())
 
 
 def _number(text: str, sizes: Mapping[str, int]) -> int | None:
@@ -85,7 +85,7 @@ def named_sizes(text: str, shape: Sequence[int]) -> dict[str, int]:
     """The sizes that have a name in the text of a type, such as `s0` in `f32[8, s0]`, by the shape
     of a tensor of that type."""
     inside = text.partition("[")[2].partition("]")[0]
-    parts = [one.strip() for one in inside.split(",") if one.strip()]
+    parts = [part.strip() for part in inside.split(",") if part.strip()]
     if len(parts) != len(shape):
         return {}
     return {part: size for part, size in zip(parts, shape, strict=True) if part.isidentifier()}

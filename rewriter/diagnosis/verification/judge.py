@@ -118,7 +118,7 @@ def reason(expected: Bounded, dtype: torch.dtype) -> str:
     if expected.terms > 1:
         parts.append(f"sums of {expected.terms:,}")
     narrow: set[torch.dtype | str] = {*expected.through, *({dtype} if dtype != kind else set())}
-    parts += [f"conversion to {_name(one)}" for one in sorted(narrow, key=str)]
+    parts += [f"conversion to {_name(narrower)}" for narrower in sorted(narrow, key=str)]
     return ", ".join(parts)
 
 

@@ -107,13 +107,13 @@ def _units(kind: torch.dtype) -> float:
 
 def _narrowed(args: Any, kwargs: Any) -> Iterator[tuple[Any, Any]]:
     """The arguments with one constant as float32 has it, for each that float32 does not have."""
-    for name, one in (*enumerate(args), *kwargs.items()):
-        if not isinstance(one, float) or not math.isfinite(one):
+    for name, value in (*enumerate(args), *kwargs.items()):
+        if not isinstance(value, float) or not math.isfinite(value):
             continue
-        single = float(torch.tensor(one, dtype=torch.float32))
-        if single != one and isinstance(name, int):
+        single = float(torch.tensor(value, dtype=torch.float32))
+        if single != value and isinstance(name, int):
             yield (*args[:name], single, *args[name + 1 :]), kwargs
-        elif single != one:
+        elif single != value:
             yield args, {**kwargs, name: single}
 
 

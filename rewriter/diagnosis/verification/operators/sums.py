@@ -53,7 +53,7 @@ def _partial_sums(name: str, args: Any, x: torch.Tensor) -> torch.Tensor | None:
     if name not in ("sum", "mean") or not x.ndim:
         return None
     dims = args[1] if len(args) > 1 and args[1] else list(range(x.ndim))
-    dims = [one % x.ndim for one in ([dims] if isinstance(dims, int) else dims)]
+    dims = [dim % x.ndim for dim in ([dims] if isinstance(dims, int) else dims)]
     kept = [number for number in range(x.ndim) if number not in dims]
     rows = x.permute(kept + dims).reshape([x.shape[number] for number in kept] + [-1])
     return rows.cumsum(-1).abs().amax(-1) if rows.shape[-1] else None

@@ -36,7 +36,7 @@ def sizes_of(graph: FxGraph, name: str) -> tuple[str, ...] | None:
     inside, closed, _ = graph.type_of(name).partition("[")[2].partition("]")
     if not closed or type_of(graph, name) is None:
         return None
-    return tuple(one.replace(" ", "") for one in inside.split(",") if one.strip())
+    return tuple(part.replace(" ", "") for part in inside.split(",") if part.strip())
 
 
 @dataclass
@@ -147,15 +147,15 @@ class Body:
         """A base once the elements that a view has of it are those of another value."""
         base, value, view = node.reads
         chain: list[FxNode] = []
-        while (one := self.graph.nodes.get(view)) is not None and view != self.graph.base(view):
-            if not one.is_view or one.item is not None:
-                raise NoBodyError(f"{node.name} is written through {one.name}")
-            chain.append(one)
-            view = one.reads[0]
+        while (step := self.graph.nodes.get(view)) is not None and view != self.graph.base(view):
+            if not step.is_view or step.item is not None:
+                raise NoBodyError(f"{node.name} is written through {step.name}")
+            chain.append(step)
+            view = step.reads[0]
         yield f"{node.name} = {base}.clone()"
         inside = node.name
-        for one in reversed(chain):
-            again = f"{one.name}_of_{node.name}"
-            yield f"{again} = torch.ops.{self._call(one.reading({one.reads[0]: inside}))}"
+        for step in reversed(chain):
+            again = f"{step.name}_of_{node.name}"
+            yield f"{again} = torch.ops.{self._call(step.reading({step.reads[0]: inside}))}"
             inside = again
         yield f"{inside}.copy_({value})"

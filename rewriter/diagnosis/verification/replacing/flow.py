@@ -63,17 +63,17 @@ class Flow:
         for launch in launches:
             tensors = launch.tensors
             self._before[launch.index] = {x.buffer: last.get(x.buffer, -1) for x in tensors}
-            for one in tensors:
-                is_dead = one.expr in dead and one.expr not in begun
-                if one.role != "out" and one.hazard != "updated" and not is_dead:
-                    self._readers.setdefault(self.received(launch, one), []).append(launch.index)
+            for tensor in tensors:
+                is_dead = tensor.expr in dead and tensor.expr not in begun
+                if tensor.role != "out" and tensor.hazard != "updated" and not is_dead:
+                    self._readers.setdefault(self.received(launch, tensor), []).append(launch.index)
             begun |= {x.expr for x in tensors}
-            for one in tensors:
-                if one.role != "in":
-                    last[one.buffer] = launch.index
-                    self._made.setdefault((one.buffer, launch.index), one)
-                    if self.is_part(one):  # what the call returns is not what the buffer holds
-                        self._held.pop((one.buffer, launch.index), None)
+            for tensor in tensors:
+                if tensor.role != "in":
+                    last[tensor.buffer] = launch.index
+                    self._made.setdefault((tensor.buffer, launch.index), tensor)
+                    if self.is_part(tensor):  # what the call returns is not what the buffer holds
+                        self._held.pop((tensor.buffer, launch.index), None)
         for value in self._made:
             if value[0] in others.named:
                 self._readers.setdefault(value, [])
@@ -142,8 +142,8 @@ class Flow:
         if more or len(whole) != len(sizes):
             return ""
         stride = 1
-        for one in whole[dim + 1 :]:
-            stride *= int(one)
+        for extent in whole[dim + 1 :]:
+            stride *= int(extent)
         for name in node.reads:  # an operand that is joined twice has one name
             own = sizes_of(self.graph, name)
             if own is None or len(own) != len(whole):
@@ -221,9 +221,9 @@ class Flow:
 
     def _given(self, launch: Launch) -> set[str]:
         found = {x for x, text in self.graph.types.items() if text.startswith("Sym(")}
-        for one in launch.tensors:
-            if one.role != "out":
-                found.add(self.node_before(launch, one))
+        for tensor in launch.tensors:
+            if tensor.role != "out":
+                found.add(self.node_before(launch, tensor))
         return found - {""}
 
     def _computed(self, given: set[str], kernel: str) -> list[str]:

@@ -61,14 +61,14 @@ def in_python(source: str, launches: Sequence[Launch]) -> tuple[str, list[Launch
 
     def arguments(launch: Launch) -> Iterator[Argument]:
         updated = set()
-        for one in launch.args:
-            if (
-                one.role != "inout" or one.expr not in updated
-            ):  # `out` of an operator is `self`, too
-                is_given = one.later == ""  # the launch takes the handle
-                yield replace(one, expr=one.name if is_given else written(one.expr, launch.line))
-            if one.role == "inout":
-                updated.add(one.expr)
+        for argument in launch.args:
+            # `out` of an operator is `self`, too.
+            if argument.role != "inout" or argument.expr not in updated:
+                is_given = argument.later == ""  # the launch takes the handle
+                expr = argument.name if is_given else written(argument.expr, launch.line)
+                yield replace(argument, expr=expr)
+            if argument.role == "inout":
+                updated.add(argument.expr)
 
     return "\n".join(shown), [replace(x, args=tuple(arguments(x))) for x in launches]
 

@@ -64,14 +64,14 @@ def replaced(
         made.append(Insertion(len(source.data), text, "outputs"))
     if wrapper.language == "cpp":
         return _in_cpp(wrapper, placed, tag, insert_cpp.CALL, before, *made)
-    for one in chosen:
-        point = one.launch.insertion_point
-        call = f"{name}_{one.launch.index}({', '.join(one.arguments)})"
-        call = f"({one.target} := {call})" if one.target else call
+    for substitute in chosen:
+        point = substitute.launch.insertion_point
+        call = f"{name}_{substitute.launch.index}({', '.join(substitute.arguments)})"
+        call = f"({substitute.target} := {call})" if substitute.target else call
         text = mark.joined(
             f"{point.indent.decode()}if {call} is None", source.newline_at(point.start)
         )
-        made.append(Insertion(point.start, text, f"#{one.launch.index}"))
+        made.append(Insertion(point.start, text, f"#{substitute.launch.index}"))
     edited = Edited(edit.apply(source.data, made), tuple(made))
     _verify(wrapper, edited.source)
     return edited
@@ -130,11 +130,11 @@ def selection_of(chosen: Sequence[Substitute]) -> Selection:
 def _functions(name: str, chosen: Sequence[Substitute], attempts: str) -> list[str]:
     """The functions of launches, whose lines are marked one by one."""
     lines = [_IMPORT.format("attempt", name)] if attempts and chosen else []
-    for one in chosen:
+    for substitute in chosen:
         if attempts:
-            lines.append(f"@{name}_attempt({f'{attempts}#{one.launch.index}'!r})")
-        head = f"def {name}_{one.launch.index}({', '.join(one.parameters)}):"
-        lines += ["@torch.no_grad()", head, *(f"    {x}" for x in one.lines)]
+            lines.append(f"@{name}_attempt({f'{attempts}#{substitute.launch.index}'!r})")
+        head = f"def {name}_{substitute.launch.index}({', '.join(substitute.parameters)}):"
+        lines += ["@torch.no_grad()", head, *(f"    {x}" for x in substitute.lines)]
     return lines
 
 

@@ -121,15 +121,15 @@ def proxied(
     `NotCalledError`."""
     calls = ProxyCalls(name, device, len(wrapper.operators))
     lines = []
-    for one in chosen:
-        given = given_to(wrapper, one)
+    for substitute in chosen:
+        given = given_to(wrapper, substitute)
         try:
             # A handle that the launch takes over is taken over in its place.
             own = {x: f"RAIIAtenTensorHandle({x})" for x in given.taken}
             handles = {x: own.get(y, y) for x, y in given.handles.items()}
-            *block, end = calls.lines(one, handles, given.sizes)
+            *block, end = calls.lines(substitute, handles, given.sizes)
         except NoBodyError as error:
-            raise NotCalledError(one.launch, str(error)) from error
+            raise NotCalledError(substitute.launch, str(error)) from error
         lines.append([*block, f"{end} if (false)"])
     return lines, calls.nodes
 
@@ -140,17 +140,19 @@ def called_in_python(
     """The line in front of each launch of a wrapper in a Python file, and the substitutes as
     functions of the variables that these pass."""
     before, functions = [], []
-    for one in chosen:
-        given = given_to(wrapper, one)
+    for substitute in chosen:
+        given = given_to(wrapper, substitute)
         variables = (*given.handles, *given.sizes)
-        lines = [*one.lines[:-1], one.lines[-1] if one.target else "return []"]
-        if one.parameters:
-            lines[:0] = [f"{', '.join(one.parameters)}, = {', '.join(one.arguments)},"]
-        if any(_VIEW in x for x in one.arguments):
+        lines = [*substitute.lines[:-1], substitute.lines[-1] if substitute.target else "return []"]
+        if substitute.parameters:
+            lines[:0] = [
+                f"{', '.join(substitute.parameters)}, = {', '.join(substitute.arguments)},"
+            ]
+        if any(_VIEW in x for x in substitute.arguments):
             lines[:0] = [f"{_VIEW} = torch._C._dynamo.guards._reinterpret_tensor"]
-        functions.append(replace(one, parameters=variables, lines=tuple(lines)))
+        functions.append(replace(substitute, parameters=variables, lines=tuple(lines)))
         handles, sizes = ", ".join(given.handles.values()), ", ".join(given.sizes)
-        passed = [str(one.launch.index), f"{{{handles}}}", f"{{{sizes}}}", one.target]
+        passed = [str(substitute.launch.index), f"{{{handles}}}", f"{{{sizes}}}", substitute.target]
         call = f"!{name}({', '.join(filter(None, passed))})"
         # A handle that the launch takes over is taken over in its place once it is not run.
         taken = (f" || (RAIIAtenTensorHandle({x}), false)" for x in given.taken)
@@ -173,7 +175,7 @@ def insertions(
         return Insertion(at, b"".join(mark.line(encode(x), newline) for x in lines), origin)
 
     yield marked(wrapper.located.header, head, "reference")
-    for one, lines in zip(chosen, before, strict=True):
-        point = one.launch.insertion_point
+    for substitute, lines in zip(chosen, before, strict=True):
+        point = substitute.launch.insertion_point
         indented = (f"{point.indent.decode()}{x}" for x in lines)
-        yield marked(point.start, indented, f"#{one.launch.index}")
+        yield marked(point.start, indented, f"#{substitute.launch.index}")

@@ -45,10 +45,10 @@ class Layout:
     def numel(self) -> int | None:
         """How many elements it has; `None` where that depends on sizes."""
         total = 1
-        for one in self.size:
-            if not one.isdecimal():
+        for extent in self.size:
+            if not extent.isdecimal():
                 return None
-            total *= int(one)
+            total *= int(extent)
         return total
 
     @property
@@ -100,7 +100,7 @@ def layouts(source: str, entries: Sequence[EntryPoint]) -> dict[str, Layout]:
         if name in known and not known[name].lies_as(found):
             ambiguous.add(name)
         known[name] = found
-    return {name: one for name, one in known.items() if name not in ambiguous}
+    return {name: layout for name, layout in known.items() if name not in ambiguous}
 
 
 def _stated(source: str, known: Mapping[str, Layout]) -> Iterator[tuple[str, Layout, bool]]:
@@ -110,16 +110,16 @@ def _stated(source: str, known: Mapping[str, Layout]) -> Iterator[tuple[str, Lay
             statements = ast.parse(match[0].strip()).body
         except (SyntaxError, RecursionError):
             continue
-        for one in statements:
-            if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name):
-                found = _assigned(one.value, known)
+        for statement in statements:
+            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+                found = _assigned(statement.value, known)
                 # A new buffer in the memory of a dead one is none of its parts.
                 is_new = any(isinstance(other, ast.Delete) for other in statements)
                 if found is not None:
                     whole = replace(found, is_part=found.is_part and not is_new)
-                    yield one.targets[0].id, whole, False
-            elif isinstance(one, ast.Expr) and isinstance(one.value, ast.Call):
-                args = one.value.args
+                    yield statement.targets[0].id, whole, False
+            elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+                args = statement.value.args
                 if len(args) > 2 and isinstance(args[0], ast.Name):
                     size, stride = map(_sizes, args[1:3])
                     if size is not None and stride is not None:
@@ -199,7 +199,7 @@ def parsed(expression: str) -> ast.expr | None:
 def _sizes(value: ast.expr) -> tuple[str, ...] | None:
     if not isinstance(value, (ast.Tuple, ast.List)):
         return None
-    return tuple(_plain(ast.unparse(one)) for one in value.elts)
+    return tuple(_plain(ast.unparse(element)) for element in value.elts)
 
 
 def _plain(text: str) -> str:

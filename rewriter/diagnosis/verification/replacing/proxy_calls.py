@@ -131,9 +131,9 @@ class ProxyCalls:
             case ast.Expr(value=value):
                 self._value(value)
             case ast.Return(value=ast.List(elts=made)):
-                for name, one in zip(target, made, strict=True):
+                for name, result in zip(target, made, strict=True):
                     # A handle of its own: the value may be an argument.
-                    copy = self._call("aten.alias.default", [self._value(one)])
+                    copy = self._call("aten.alias.default", [self._value(result)])
                     self._lines.append(f"{name} = {copy.text}.release();")
             case ast.Return():
                 return
@@ -273,8 +273,8 @@ class ProxyCalls:
             arg = self._argument(argument.real_type, value, numbers, tensors)
             inputs.append({"name": argument.name, "arg": arg, "kind": 1})
         made = []
-        for one in operator._schema.returns:
-            if str(one.real_type) != "Tensor":
+        for result in operator._schema.returns:
+            if str(result.real_type) != "Tensor":
                 raise NoBodyError(f"{path} returns more than tensors")
             made.append(self._tensor(f"{self.name}_new()"))
         schema = operator._schema

@@ -21,9 +21,9 @@ class _Known:
 
     def passes(self, chosen: Sequence[int]) -> bool:
         asked = frozenset(chosen)
-        if any(one <= asked for one in self.passed):
+        if any(passed <= asked for passed in self.passed):
             return True
-        if any(asked <= one for one in self.failed):
+        if any(asked <= failed for failed in self.failed):
             return False
         found = self.trial(asked)
         (self.passed if found else self.failed).append(asked)

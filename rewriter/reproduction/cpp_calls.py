@@ -278,8 +278,9 @@ class _Call:
         target = node.get("target", "")
         operator = schemas.of_name(target)
         values: dict[str, str] = {}
-        for position, one in enumerate(node.get("inputs", ())):
-            values[one.get("name") or str(position)] = self._serialised(one["arg"], ints, tensors)
+        for position, entry in enumerate(node.get("inputs", ())):
+            name = entry.get("name") or str(position)
+            values[name] = self._serialised(entry["arg"], ints, tensors)
         results = [unwrapped(text) for text in tensors]
         outputs = node.get("outputs", ())
         is_list = len(outputs) == 1 and "as_tensors" in outputs[0]

@@ -68,9 +68,9 @@ def _statement(module: Module, recorded: Recorded) -> tuple[Statement, Block]:
     line = recorded.launch.line
     found: tuple[Statement, Block] | None = None
     for scope in _functions(module, module.body):
-        for one in module.every(scope.body):
-            if one.line.number <= line <= one.line.last and one.whole is not None:
-                found = (one, scope)  # the innermost function comes last
+        for statement in module.every(scope.body):
+            if statement.line.number <= line <= statement.line.last and statement.whole is not None:
+                found = (statement, scope)  # the innermost function comes last
     if found is None or not isinstance(found[0].node, (cst.Assign, cst.Expr)):
         raise refusal(recorded, "its statement cannot stand by itself")
     return found
@@ -144,9 +144,9 @@ def _locals(
     """Assignments that the launch needs besides its tensors: streams, expressions over sizes; and
     the numbers of the call among these, by name."""
     before: dict[str, Statement] = {}
-    for one in module.every(scope.body):
-        if one.line.number < recorded.launch.line:
-            before.update(dict.fromkeys(_targets(one), one))
+    for statement in module.every(scope.body):
+        if statement.line.number < recorded.launch.line:
+            before.update(dict.fromkeys(_targets(statement), statement))
     made: list[str] = []
     sizes: dict[str, str] = {}
     pending = [name for text in texts for name in _used(_read(text))]
@@ -202,7 +202,7 @@ class _Part:
         text = text if text.endswith("\n") else text + "\n"
         node = part.node
         is_class = isinstance(node, cst.ClassDef)
-        used = () if is_class else (name for one in module.every([part]) for name in _uses(one))
+        used = () if is_class else (name for x in module.every([part]) for name in _uses(x))
         uses = frozenset(used)
         waits = isinstance(node, (cst.Expr, cst.Del)) and _COMPILER in uses
         is_source = isinstance(node, cst.Assign) and part.line.last > part.line.number

@@ -40,15 +40,15 @@ def recorded_launch(
     inputs, of which it has to have the elements only if it `needs_values`.
     """
     dump = open_dump(path)
-    runs = [one for one in dump.runs if run in (None, one.name)]
+    runs = [recorded for recorded in dump.runs if run in (None, recorded.name)]
     if not runs:
-        names = some([one.name for one in dump.runs], _LISTED)
+        names = some([recorded.name for recorded in dump.runs], _LISTED)
         raise RewriterError(
             "not-a-dump", f"{path}: holds no call {run}", hint=f"Its calls: {names}."
         )
-    for one in runs:
-        if one.step(index, iteration) is not None:
-            return _of_run(one, index, iteration, needs_values=needs_values)
+    for recorded in runs:
+        if recorded.step(index, iteration) is not None:
+            return _of_run(recorded, index, iteration, needs_values=needs_values)
     kernels = {
         step.launch: step.kernel for dump in runs for step in dump.steps if step.launch is not None
     }

@@ -38,28 +38,28 @@ def main(folder: Path, modules: list[str]) -> None:
         path = Path(name).resolve()
         sys.path.insert(0, str(path.parent if name.endswith(".py") else Path.cwd()))
         importlib.import_module(path.stem if name.endswith(".py") else name)
-    for one in sorted(folder.iterdir(), key=lambda path: int(path.name)):
+    for launch in sorted(folder.iterdir(), key=lambda path: int(path.name)):
         results: dict[str, Any] = {}
         try:
             with torch.no_grad():
-                script = _script(one)
+                script = _script(launch)
                 if script["RANDOM"]:
                     continue
                 results["first"] = _launched(script)
                 results["again"] = _launched(script)
                 with _scalar() as compiled:
-                    again = _script(one)
+                    again = _script(launch)
                     if compiled:
                         results["scalar"] = _launched(again)
                 with _other_blocks() as changed:
-                    again = _script(one)
+                    again = _script(launch)
                     if changed:
                         results["blocks"] = _launched(again)
         except Exception as error:  # of one launch: the others are not concerned
             lines = str(error).strip().splitlines()
             text = f"{type(error).__name__}: {lines[0] if lines else ''}"
-            (one / "problem.txt").write_text(text, encoding="utf-8")
-        torch.save(results, one / "results.pt")
+            (launch / "problem.txt").write_text(text, encoding="utf-8")
+        torch.save(results, launch / "results.pt")
 
 
 def _script(folder: Path) -> dict[str, Any]:

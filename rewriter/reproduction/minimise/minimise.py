@@ -173,7 +173,7 @@ def in_words(tensor: torch.Tensor) -> str:
     if len(there) <= _SHOWN:
         places = tensor.nonzero().tolist()
         listed = ", ".join(
-            f"{at}: {flat[one].item():.6g}" for at, one in zip(places, there, strict=True)
+            f"{at}: {flat[position].item():.6g}" for at, position in zip(places, there, strict=True)
         )
         return f"{shape}, zero but for {listed}"
     return f"{shape}, {of_elements(len(there), flat.numel())} not zero"

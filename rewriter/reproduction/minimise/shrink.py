@@ -100,8 +100,8 @@ def _narrowed(tensor: torch.Tensor, size: int, smaller: int) -> torch.Tensor:
     if size not in tensor.shape:
         return tensor
     view = tensor
-    for dimension, one in enumerate(tensor.shape):
-        if one == size:
+    for dimension, extent in enumerate(tensor.shape):
+        if extent == size:
             view = view.narrow(dimension, 0, smaller)
     strides = tensor.stride()
     order = sorted(range(tensor.dim()), key=lambda one: -strides[one])

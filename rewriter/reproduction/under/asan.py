@@ -178,7 +178,7 @@ def _captured(directory: Path, folder: Path, timeout: float) -> Json:
 
 
 def _command(build: Json) -> list[str]:
-    flags = [x for one in build["flags"] for x in shlex.split(one) if x not in _DROPPED]
+    flags = [x for flag in build["flags"] for x in shlex.split(flag) if x not in _DROPPED]
     libraries = [x for x in build["libraries"] if x not in _DROPPED]
     return [build["compiler"], PROGRAM, "-o", "program", *flags, *_FLAGS, *libraries, "-lc10"]
 
@@ -194,11 +194,11 @@ def _program(call: Json, memory: Sequence[Json]) -> str:
     ]
     values = []
     number = 1 + len(memory)
-    for kind, one in zip(call["types"], call["args"], strict=False):
-        if "memory" in one:
-            values.append(f"({kind})(block_{one['memory']} + {one['offset']})")
+    for kind, argument in zip(call["types"], call["args"], strict=False):
+        if "memory" in argument:
+            values.append(f"({kind})(block_{argument['memory']} + {argument['offset']})")
         else:
-            read = "strtod(argv[{}], nullptr)" if isinstance(one["value"], float) else ""
+            read = "strtod(argv[{}], nullptr)" if isinstance(argument["value"], float) else ""
             read = read or "strtoll(argv[{}], nullptr, 10)"
             values.append(f"({kind}){read.format(number)}")
             number += 1
@@ -207,7 +207,7 @@ def _program(call: Json, memory: Sequence[Json]) -> str:
 
 def _words(call: Json, memory: Sequence[Json]) -> list[str]:
     """The command line of the program."""
-    numbers = (one["value"] for one in call["args"] if "memory" not in one)
+    numbers = (argument["value"] for argument in call["args"] if "memory" not in argument)
     texts = (str(int(x)) if isinstance(x, bool) else str(x) for x in numbers)
     return [*(str(x["bytes"]) for x in memory), *texts]
 
@@ -218,13 +218,13 @@ def _parameters(
     signature = _SIGNATURE.search(call["source"])
     names = [x.split()[-1].lstrip("*&") for x in signature[1].split(",")] if signature else []
     found = []
-    for name, one in zip(names, call["args"], strict=False):
-        if "memory" in one:
-            block = memory[one["memory"]]
-            size = (block["bytes"] - one["offset"]) // one["item"]
+    for name, passed in zip(names, call["args"], strict=False):
+        if "memory" in passed:
+            block = memory[passed["memory"]]
+            size = (block["bytes"] - passed["offset"]) // passed["item"]
             argument = arguments.get(block["variable"], "")
             found.append(
-                _Parameter(name, argument, one["memory"], one["offset"], one["item"], size)
+                _Parameter(name, argument, passed["memory"], passed["offset"], passed["item"], size)
             )
     return found
 

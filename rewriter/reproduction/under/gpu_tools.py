@@ -103,34 +103,34 @@ def _sentence(output: str) -> str:
 def _triton_findings(
     tool: Tool, document: Json, text: list[str], arguments: Mapping[str, str]
 ) -> Iterator[Finding]:
-    for one in document["faults"]:
-        variable = document["variables"].get(one["parameter"], "")
-        line = one["line"]
+    for fault in document["faults"]:
+        variable = document["variables"].get(fault["parameter"], "")
+        line = fault["line"]
         yield Finding(
-            one["kind"],
-            one["message"],
+            fault["kind"],
+            fault["message"],
             f"{tool}/{_KERNEL}",
             line,
             line_of(text, line),
-            one["parameter"],
+            fault["parameter"],
             arguments.get(variable, ""),
-            one["element"],
-            one["size"],
+            fault["element"],
+            fault["size"],
         )
     if document["faults"]:
         return
-    for one in document["results"]:
-        if tool == "fpsan" and not one["same"]:
+    for row in document["results"]:
+        if tool == "fpsan" and not row["same"]:
             yield Finding(
                 "another formula",
-                f"{one['name']} depends on the size of the blocks by more than the order of "
+                f"{row['name']} depends on the size of the blocks by more than the order of "
                 "additions",
             )
-        if one.get("differs"):
+        if row.get("differs"):
             yield Finding(
                 "differs from the record",
-                f"{one['name']}: {of_elements(one['wrong'], one['of'])}, by {one['error']} at "
-                f"most, where the largest is {one['scale']}",
+                f"{row['name']}: {of_elements(row['wrong'], row['of'])}, by {row['error']} at "
+                f"most, where the largest is {row['scale']}",
             )
 
 

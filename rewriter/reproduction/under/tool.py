@@ -133,11 +133,11 @@ class Memory(NamedTuple):
 def nearest(known: Iterable[tuple[_T, Memory]], address: int) -> tuple[int, _T, int] | None:
     """What lies nearest to an address: how many bytes away, what it is, and the element of it."""
     best: tuple[int, _T, int] | None = None
-    for one, memory in known:
+    for what, memory in known:
         end = memory.start + memory.size * memory.item
         distance = max(memory.start - address, address - end + 1, 0)
         if best is None or distance < best[0]:
-            best = distance, one, (address - memory.start) // memory.item
+            best = distance, what, (address - memory.start) // memory.item
     return best
 
 

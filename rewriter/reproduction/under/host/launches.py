@@ -82,7 +82,7 @@ def captured(folder: Path) -> Calls:
 
     def compiled(self: Any, types: list[str], source: str, *rest: Any, **more: Any) -> Any:
         def kernel(*given: Any) -> None:
-            handed = [_handed(one, calls.memory, folder) for one in given]
+            handed = [_handed(argument, calls.memory, folder) for argument in given]
             calls.made.append({"types": list(types), "source": source, "args": handed})
 
         return kernel

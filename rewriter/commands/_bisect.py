@@ -111,8 +111,8 @@ def act(arguments: Arguments) -> int:
 def replacing(launches: Sequence[BisectLaunch], *, precise: bool) -> str:
     """The command that replaces some launches in their files; one for each wrapper."""
     numbers: dict[str, list[str]] = {}
-    for one in launches:
-        numbers.setdefault(one.wrapper, []).append(str(one.launch))
+    for launch in launches:
+        numbers.setdefault(launch.wrapper, []).append(str(launch.launch))
     how = ["--by", "reference", *["--precise"] * precise, "--in-place"]
     return " && ".join(
         shlex.join(["rewriter", "replace", wrapper, "--launch", ",".join(some), *how])
@@ -157,7 +157,7 @@ class _Bisection:
             return self._conclude((), _CHANCE, DIFFERS)
         chosen = sorted((self.candidates[x] for x in found), key=lambda x: x[1].launch.index)
         named = [x for loaded in self.loaded for x in chosen if x[0] is loaded]
-        launches = [one.launch for _, one in named]
+        launches = [substitute.launch for _, substitute in named]
         what = ", ".join(f"#{x.index} {x.kernel} (line {x.line})" for x in launches)
         verb = "makes" if len(launches) == 1 else "together make"
         verdict = f"verdict: {counted(len(launches), 'launch')} {verb} the difference: {what}"
@@ -203,8 +203,8 @@ class _Bisection:
             raise nothing_compiled(plain)
         calls: dict[str, RunDump] = {}
         if plain.dump is not None and is_recorded(plain.dump):
-            for one in open_dump(plain.dump).runs:
-                calls.setdefault(one.sha256, one)
+            for run in open_dump(plain.dump).runs:
+                calls.setdefault(run.sha256, run)
         others = Compilations()
         for path in plain.probed:
             wrapper = path.wrapper
@@ -222,17 +222,17 @@ class _Bisection:
         of which that failed. Generated kernels come first: they are rather to blame than libraries.
         """
         found = [
-            (loaded, one)
+            (loaded, substitute)
             for loaded in self.loaded
-            for one in loaded.found
-            if f"{loaded.key}#{one.launch.index}" not in self.failed
+            for substitute in loaded.found
+            if f"{loaded.key}#{substitute.launch.index}" not in self.failed
         ]
         self.candidates = sorted(found, key=lambda x: not is_fused(x[1].launch))
 
     def _trial(self, numbers: Sequence[int]) -> bool:
         """Whether the program passes with some of the launches replaced."""
         chosen = [self.candidates[number] for number in numbers]
-        names = ", ".join(f"#{one.launch.index} {one.launch.kernel}" for _, one in chosen[:2])
+        names = ", ".join(f"#{x.launch.index} {x.launch.kernel}" for _, x in chosen[:2])
         more = f" and {len(chosen) - 2} more" if len(chosen) > 2 else ""
         if len(chosen) == len(self.candidates):
             one_or_all = "the one launch" if len(chosen) == 1 else f"all {len(chosen)} launches"
@@ -291,7 +291,7 @@ class _Bisection:
     def _conclude(
         self, named: Sequence[tuple[_Loaded, Substitute]], verdict: str, code: int
     ) -> int:
-        launches = tuple(loaded.described(one.launch) for loaded, one in named)
+        launches = tuple(loaded.described(substitute.launch) for loaded, substitute in named)
         never = tuple(self._never_replaced())
         document = BisectDocument(
             program=self.command,
@@ -320,9 +320,10 @@ class _Bisection:
                     yield loaded.described(launch, reason)
 
     def _lines(self, found: BisectDocument) -> Iterator[str]:
-        for one in found.launches:
-            yield f"  #{one.launch} {one.kernel}, {one.kind}, in {Path(one.wrapper).name}"
-            yield from (f"  at {line}" for line in one.lines)
+        for launch in found.launches:
+            wrapper = Path(launch.wrapper).name
+            yield f"  #{launch.launch} {launch.kernel}, {launch.kind}, in {wrapper}"
+            yield from (f"  at {line}" for line in launch.lines)
         if self.loaded:
             how = " in float64" if self.arguments.precise else ""
             number = found.candidates + len(found.never_replaced)

@@ -90,11 +90,11 @@ def _show_listing(found: documents.CacheListDocument, *, with_names: bool) -> No
     cache, wrappers = found.cache, found.wrappers
     head = ["wrapper", "when", "graph", "language", "launches", "kernels", "source nodes", "state"]
     head += ["model"] if with_names else []
-    head += ["trained with"] if any(one.names.partner for one in wrappers) else []
+    head += ["trained with"] if any(wrapper.names.partner for wrapper in wrappers) else []
     if wrappers:
-        say(*table([head, *(_row(one)[: len(head)] for one in wrappers)]))
-    for one in found.broken:
-        message(f"warning: {one.wrapper} cannot be read: {one.reason}")
+        say(*table([head, *(_row(wrapper)[: len(head)] for wrapper in wrappers)]))
+    for wrapper in found.broken:
+        message(f"warning: {wrapper.wrapper} cannot be read: {wrapper.reason}")
     for name in cache.foreign:
         message(f"not a wrapper: {name}")
     others = len(cache.slots) - len(wrappers) - len(found.broken)

@@ -179,9 +179,9 @@ class _Documented(click.Command):
         self.format_usage(ctx, formatter)
         formatter.write(f"\n{self.help}\n")
         sections: dict[str, list[tuple[str, str]]] = {"positional arguments": [], "options": []}
-        for one in self.get_params(ctx):
-            if record := one.get_help_record(ctx):
-                sections.setdefault(getattr(one, "section", "options"), []).append(record)
+        for parameter in self.get_params(ctx):
+            if record := parameter.get_help_record(ctx):
+                sections.setdefault(getattr(parameter, "section", "options"), []).append(record)
         if isinstance(self, Group):
             sections[self.title] = list(self.summaries.items())
         for title, rows in sorted(sections.items(), key=lambda one: one[0] == "output"):

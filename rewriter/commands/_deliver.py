@@ -43,7 +43,7 @@ class Delivered:
 
     @property
     def is_written(self) -> bool:
-        return self.output is not None or any(one.output for one in self.each.values())
+        return self.output is not None or any(wrapper.output for wrapper in self.each.values())
 
     def tell(self, path: Path) -> str:
         """The end of a message about the results."""
@@ -56,12 +56,12 @@ class Delivered:
         return f"{where}, original kept in {self.backup}" if self.backup else where
 
     def _tell_several(self) -> str:
-        count = sum(one.changed for one in self.each.values())
+        count = sum(wrapper.changed for wrapper in self.each.values())
         if not self.is_written:
             return f"would change {count} of {len(self.each)} wrappers"
         if self.output is not None:
             return f"{counted(len(self.each), 'wrapper')} in {self.output}"
-        kept = sum(one.backup is not None for one in self.each.values())
+        kept = sum(wrapper.backup is not None for wrapper in self.each.values())
         return f"{counted(count, 'wrapper')} changed in place" + (
             f", {kept} originals kept" if kept else ""
         )
@@ -189,7 +189,7 @@ def deliver(
             title = artifact.title(wrapper)
             diff = unified(title, wrapper.source, source) if arguments.diff else None
             each[wrapper.name] = Delivered(wrapper.source != source, diff=diff)
-    diff = "".join(one.diff or "" for one in each.values()) if arguments.diff else None
+    diff = "".join(delivered.diff or "" for delivered in each.values()) if arguments.diff else None
     if diff and not arguments.json:
         from rewriter.core import text_diff
 

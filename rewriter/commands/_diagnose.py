@@ -249,7 +249,7 @@ def _conclude(
     watched: Sequence[heap.Watched] = ()
     if first.ended.signal and first.dump is not None:
         watched = watch(first.crashes, first.dump, runs.folder)
-        if not (any(one.found for one in watched) or first.ended.check):
+        if not (any(launch.found for launch in watched) or first.ended.check):
             guarded = _guarded(arguments, runs, first)
     found = examined(arguments, first, pieces, selection, right, artifact, guarded, watched)
     dumps = [piece.dump for piece in pieces or [first] if piece.dump is not None]

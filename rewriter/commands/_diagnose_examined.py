@@ -115,14 +115,14 @@ def examined(
         if whole:
             calls = _calls(arguments, dumps, verification)
         found += _values(arguments, dumps, verification, calls, whole=whole)
-        right_too = any(one.outputs_agree for one in found)
-        wrong = any(x.kind == "outputs" for one in found for x in one.findings)
+        right_too = any(x.outputs_agree for x in found)
+        wrong = any(x.kind == "outputs" for part in found for x in part.findings)
         found = [
-            ruling.without_effect(one, verification, right=right_too, wrong=wrong) for one in found
+            ruling.without_effect(x, verification, right=right_too, wrong=wrong) for x in found
         ]
     if dump is not None and artifact is None:
         found += _plain_python(arguments, dump, verification, calls)
-    yield from (one if compared is None else feeding(one, compared) for one in found)
+    yield from (part if compared is None else feeding(part, compared) for part in found)
 
 
 def _with_nan(values: ProbedRun, first: ProbedRun) -> tuple[NonFiniteVerdict, ...]:

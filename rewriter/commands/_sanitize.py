@@ -214,10 +214,10 @@ def _corruption(session: _Session, dump: Dump) -> Examined:
     changed = [value for value in changed_values(dump)[0] if value.is_open]
     if not changed:
         return examine_corruption(dump)
-    calls = sorted({one.run.facts.call or 0 for one in changed})
+    calls = sorted({value.run.facts.call or 0 for value in changed})
     selection = replace(
         session.selection,
-        tensors=tuple(sorted({one.name for one in changed})),
+        tensors=tuple(sorted({value.name for value in changed})),
         calls=",".join(map(str, calls)),
     )
     watched = session.run("watched", selection, "what changed, looked at behind each launch", "0")

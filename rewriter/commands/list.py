@@ -172,7 +172,7 @@ def _graphs(artifact: Artifact) -> str:
 
 
 def _table(launches: tuple[Launch, ...], names: Names) -> Sequence[Line]:
-    given = {name: one.name for name, one in names.inputs.items() if one.name}
+    given = {name: value.name for name, value in names.inputs.items() if value.name}
     lines = names.lines
     head = ["#", "line", "kind", "kernel", "reads", "writes", "source nodes"]
     rows = [[*head, *(["model"] if lines else [])]]

@@ -40,7 +40,7 @@ class ListedSlot(Entry, frozen=True, kw_only=True):
     @property
     def source_nodes(self) -> tuple[str, ...]:
         """Each once."""
-        return tuple(dict.fromkeys(node for one in self.located for node in one.source_nodes))
+        return tuple(dict.fromkeys(node for launch in self.located for node in launch.source_nodes))
 
 
 class BrokenSlot(Entry, frozen=True, kw_only=True):

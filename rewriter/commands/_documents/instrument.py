@@ -79,8 +79,8 @@ def directory_document(
 ) -> InstrumentDirectoryDocument:
     """Of several wrappers, or those in a file with other data."""
     wrappers = (
-        InstrumentedWrapper(wrapper=one, result=result, delivered=delivered.each[one.name])
-        for one, result in pairs
+        InstrumentedWrapper(wrapper=wrapper, result=result, delivered=delivered.each[wrapper.name])
+        for wrapper, result in pairs
     )
     return InstrumentDirectoryDocument(
         artifact=str(path), selection=selection, wrappers=tuple(wrappers), delivered=delivered
@@ -96,11 +96,11 @@ def package_document(
     seconds: float,
 ) -> InstrumentPackageDocument:
     """Of a package, which was `built` if that was asked for."""
-    models = [InstrumentedModel(probed=one) for one in probed]
+    models = [InstrumentedModel(probed=model) for model in probed]
     if built is not None:
         models = [
-            InstrumentedModel(probed=one, route=recipe.route, why=recipe.why, changes=recipe.notes)
-            for one, recipe in zip(probed, built.recipes, strict=True)
+            InstrumentedModel(probed=x, route=recipe.route, why=recipe.why, changes=recipe.notes)
+            for x, recipe in zip(probed, built.recipes, strict=True)
         ]
     return InstrumentPackageDocument(
         artifact=path,

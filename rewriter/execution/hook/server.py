@@ -84,8 +84,8 @@ class Server:
     def processes(self) -> dict[int, Process]:
         """The processes that asked, by their ids, with the files that they have read or written."""
         return {
-            pid: replace(one, files=_noted(self._folder / f"files-{pid}.txt"))
-            for pid, one in self._processes.items()
+            pid: replace(process, files=_noted(self._folder / f"files-{pid}.txt"))
+            for pid, process in self._processes.items()
         }
 
     @contextmanager

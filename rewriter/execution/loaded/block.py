@@ -42,8 +42,8 @@ class Block:
         """What the user needs to know by now."""
         notes = list(self._notes)
         planned = list(self.planned)
-        unmatched = [one for one in planned if not isinstance(one, RewriterError)]
-        errors = [one for one in planned if isinstance(one, RewriterError)]
+        unmatched = [parts for parts in planned if not isinstance(parts, RewriterError)]
+        errors = [error for error in planned if isinstance(error, RewriterError)]
         if errors and not unmatched:
             notes.append(f"{errors[-1].message}. {errors[-1].hint}")
         for part, times in Counter(chain.from_iterable(unmatched)).items():

@@ -93,7 +93,7 @@ def probed_functions(
     with garbage.paused():
         body = placed(text, lines, path).body
         made: list[ast.stmt] = [
-            one for one in body if isinstance(one, ast.FunctionDef | ast.ClassDef)
+            statement for statement in body if isinstance(statement, ast.FunctionDef | ast.ClassDef)
         ]
         exec(compile(ast.Module(made, []), path, "exec", dont_inherit=True), own)
     functions = functions_of(own)
@@ -140,7 +140,7 @@ def handing_over(code: CodeType, called: Callable[..., Any]) -> CodeType:
     )
     tree = placed(text, [1] * text.count("\n"))
     module = compile(tree, code.co_filename, "exec", dont_inherit=True)
-    (inside,) = (one for one in _nested(module) if one.co_name == "inside")
+    (inside,) = (nested for nested in _nested(module) if nested.co_name == "inside")
     constants = tuple(called if co_const == _CALLED else co_const for co_const in inside.co_consts)
     names = {"co_name": code.co_name, "co_firstlineno": code.co_firstlineno}
     if hasattr(code, "co_qualname"):  # Python 3.11

@@ -86,7 +86,7 @@ def build(
     source = edit.apply(wrapper.plain.data, insertions)
     loaded = entry.__globals__
     namespace = dict(loaded)
-    statements = [one for one in ast.parse(source).body if _binds(one, (_SOURCE, _ENTRY))]
+    statements = [part for part in ast.parse(source).body if _binds(part, (_SOURCE, _ENTRY))]
     with _apart():
         exec(compile(ast.Module(statements, []), str(wrapper.path), "exec"), namespace)
         made: Callable[..., Any] = namespace[_ENTRY]

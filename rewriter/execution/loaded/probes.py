@@ -63,7 +63,7 @@ class PythonProbes:
         if unknown := made.keys() - self.functions.keys():
             raise LookupError(f"there is no function {', '.join(unknown)} in what was loaded")
         return Probed(
-            {self.functions[name]: code.renamed(one) for name, one in made.items()}, recorders
+            {self.functions[name]: code.renamed(new) for name, new in made.items()}, recorders
         )
 
 
@@ -86,8 +86,8 @@ class CppProbes:
 
     def probed(self, plans: Mapping[Block, Plan], kept: Mapping[Block, Recording]) -> Probed:
         *outer, block = plans
-        for one in outer:
-            one.note(
+        for around in outer:
+            around.note(
                 f"{self.wrapper.name}: calls of a C++ wrapper within another block are recorded by "
                 "that one alone"
             )

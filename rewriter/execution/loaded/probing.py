@@ -103,7 +103,7 @@ class _Process:
     def remove(self, block: Block) -> None:
         """End a block."""
         with self._lock:
-            self._blocks = tuple(one for one in self._blocks if one is not block)
+            self._blocks = tuple(running for running in self._blocks if running is not block)
             try:
                 self._set()
             finally:

@@ -329,7 +329,7 @@ def _explained(
                 raise NotComparedError(
                     f"{left[0]} differs, and what rounding may do to it is not known: {why}"
                 ) from error
-        runs = {name: [one[name] for one in tried if name in one] for name in left}
+        runs = {name: [outputs[name] for outputs in tried if name in outputs] for name in left}
         left = [x for x in left if values.unequal(compiled[x], plain[x], runs[x])[1]]
         if not left:
             return []

@@ -189,8 +189,8 @@ class Reached:
             raise NotComparedError(f"{name} is a {kind.__name__}, which talks to other processes")
         slots = tuple(
             x
-            for one in kind.__mro__
-            for x in _names(one.__dict__.get("__slots__", ()))
+            for base in kind.__mro__
+            for x in _names(base.__dict__.get("__slots__", ()))
             if x not in ("__dict__", "__weakref__")
         )
         if slots:
@@ -200,12 +200,12 @@ class Reached:
             held = value.__dict__
             self._seen[id(held)] = held
             self._hold("dict", held, path=name)
-            for key, one in held.items():
+            for key, item in held.items():
                 inner = name if key in ("_parameters", "_buffers", "_modules") else f"{name}.{key}"
-                yield one, inner
-        for one in kind.__mro__:
-            if _is_users(one.__module__):
-                yield one, name
+                yield item, inner
+        for base in kind.__mro__:
+            if _is_users(base.__module__):
+                yield base, name
 
     def _of_function(self, function: Any, name: str) -> Iterator[tuple[Any, str]]:
         inner = getattr(function, "_torchdynamo_orig_callable", None)
@@ -327,7 +327,7 @@ class Copies:
         if isinstance(value, _Cached):
             return value.__wrapped__
         if isinstance(value, (tuple, frozenset)):
-            made = [self.of(one) for one in value]
+            made = [self.of(item) for item in value]
             if all(x is y for x, y in zip(made, value, strict=True)):
                 return value
             return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
@@ -392,7 +392,7 @@ def _is_numpy(value: Any, *kinds: str) -> bool:
 def _globals_of(code: types.CodeType) -> tuple[str, ...]:
     """The names in a function and in those that are defined in it."""
     inner = (x for x in code.co_consts if isinstance(x, types.CodeType))
-    return tuple(dict.fromkeys([*code.co_names, *(x for one in inner for x in _globals_of(one))]))
+    return tuple(dict.fromkeys([*code.co_names, *(x for body in inner for x in _globals_of(body))]))
 
 
 def _part(name: str, key: Any) -> str:

@@ -94,11 +94,11 @@ class Rounded(TorchDispatchMode):
 def leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     """The tensors and numbers in what a function returns, with their names."""
     if isinstance(value, Mapping):
-        for key, one in value.items():
-            yield from leaves(one, f"{name}[{key!r}]")
+        for key, item in value.items():
+            yield from leaves(item, f"{name}[{key!r}]")
     elif isinstance(value, (list, tuple)):
-        for at, one in enumerate(value):
-            yield from leaves(one, f"{name}[{at}]")
+        for at, item in enumerate(value):
+            yield from leaves(item, f"{name}[{at}]")
     elif hasattr(value, "__dataclass_fields__"):
         for key in value.__dataclass_fields__:
             yield from leaves(getattr(value, key), f"{name}.{key}")

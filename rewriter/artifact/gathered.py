@@ -73,7 +73,7 @@ def gather(
     """
     opened, unread = list(opened), tuple(unread)
     wrappers = tuple(wrapper for wrapper in opened if isinstance(wrapper, Wrapper))
-    damaged = tuple(one for one in opened if not isinstance(one, Wrapper))
+    damaged = tuple(wrapper for wrapper in opened if not isinstance(wrapper, Wrapper))
     artifact = Gathered(path, wrappers, unread, damaged)
     if not wrappers:
         artifact.require_sound()

@@ -127,7 +127,7 @@ class Wrapper:
         if self.probes is None or self.probes.probes != (markers.REFERENCE,):
             return ()
         options = markers.options(self.source, self.probes.tag) or {}
-        return tuple(one["range"][0] for one in options.get("launches", ()))
+        return tuple(launch["range"][0] for launch in options.get("launches", ()))
 
     @property
     def original_key(self) -> str:

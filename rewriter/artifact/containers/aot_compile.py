@@ -44,7 +44,7 @@ def read(data: bytes) -> Contents | None:
 
 def _items(pickle: Pickle) -> dict[bytes, Value]:
     """The items of all dictionaries of a pickle."""
-    return {pickle.raw(name): value for one in pickle.dictionaries for name, value in one.items}
+    return {pickle.raw(name): value for items in pickle.dictionaries for name, value in items.items}
 
 
 def _pieces(root: Pickle) -> list[Section]:

@@ -43,5 +43,5 @@ def read(data: bytes) -> Contents | None:
 
 def _keys(pickle: Pickle) -> tuple[str, ...]:
     """The keys of Inductor's entries to which an entry refers."""
-    texts = (one.raw(text) for one in pickle.walk() for text in one.texts)
+    texts = (value.raw(text) for value in pickle.walk() for text in value.texts)
     return tuple(dict.fromkeys(text.decode() for text in texts if _KEY.fullmatch(text)))

@@ -112,5 +112,5 @@ def sections(entries: list[Entry]) -> tuple[Section, ...]:
 
 def _named(pickle: Pickle, inductor: dict[bytes, Entry]) -> list[bytes]:
     """The keys of Inductor's entries to which an entry of AOTAutograd refers, in its order."""
-    texts = (one.raw(text) for one in pickle.walk() for text in one.texts)
+    texts = (value.raw(text) for value in pickle.walk() for text in value.texts)
     return list(dict.fromkeys(text for text in texts if text in inductor))

@@ -235,16 +235,16 @@ def _pairs(pickle: Pickle) -> Iterator[tuple[Text, Text]]:
 def _in_one(found: list[_Found]) -> list[tuple[_Found, Stored]]:
     """Each wrapper once, with all of its places."""
     groups: dict[tuple[str, bytes], list[_Found]] = {}
-    for one in found:
-        groups.setdefault((one.key, one.source), []).append(one)
+    for wrapper in found:
+        groups.setdefault((wrapper.key, wrapper.source), []).append(wrapper)
     return [
         (
             group[0],
             Stored(
                 group[0].key,
-                tuple(one.place for one in group),
-                tuple(dict.fromkeys(name for one in group for name in one.section.submodules)),
-                tuple(dict.fromkeys(name for one in group for name in one.section.layers)),
+                tuple(x.place for x in group),
+                tuple(dict.fromkeys(name for x in group for name in x.section.submodules)),
+                tuple(dict.fromkeys(name for x in group for name in x.section.layers)),
             ),
         )
         for group in groups.values()

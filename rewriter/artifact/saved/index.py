@@ -102,8 +102,8 @@ def _texts(handle: Any) -> Iterator[str]:
     if isinstance(handle, str):
         yield handle
     elif isinstance(handle, (tuple, list)):
-        for one in handle:
-            yield from _texts(one)
+        for part in handle:
+            yield from _texts(part)
     elif isinstance(handle, dict):
         yield from _texts(list(handle.values()))
 
@@ -133,7 +133,7 @@ def _submodules(graph: Path) -> list[int]:
     if not graph.is_file():
         return []
     text = limits.read(graph, limits.WRAPPER_BYTES).decode("utf-8", "replace")
-    return sorted({number for one in _SUBMODULE.findall(text) if not (number := int(one)) % 2})
+    return sorted({number for x in _SUBMODULE.findall(text) if not (number := int(x)) % 2})
 
 
 def _name(piece: int, sizes: Any, submodules: list[int]) -> str:

@@ -31,7 +31,7 @@ class SavedDirectory(Gathered):
     is_copied_whole: ClassVar[bool] = True
 
     def rewritten(self, sources: Mapping[str, bytes]) -> tuple[NewFile, ...]:
-        stored = {wrapper.name for one in self.contained for wrapper in one.wrappers}
+        stored = {wrapper.name for container in self.contained for wrapper in container.wrappers}
         files = super().rewritten({name: sources[name] for name in sources.keys() - stored})
         for container in self.contained:
             names = (wrapper.name for wrapper in container.wrappers)
@@ -52,7 +52,7 @@ class SavedDirectory(Gathered):
         )
 
     def pickles(self) -> Mapping[Path, Sequence[Pickle]]:
-        return {path: found for one in self.contained for path, found in one.pickles().items()}
+        return {path: found for x in self.contained for path, found in x.pickles().items()}
 
 
 def open_saved_directory(path: Path) -> SavedDirectory | None:
@@ -111,10 +111,10 @@ def _of_vllm(path: Path, indexes: list[Path], models: list[Path]) -> SavedDirect
             contained.append(container)
     opened += [wrapper for artifact in contained for wrapper in artifact.wrappers]
     taken: Counter[str] = Counter()
-    named = [_named(path, one, titles, taken) for one in opened]
+    named = [_named(path, wrapper, titles, taken) for wrapper in opened]
     named.sort(key=lambda one: natural_order(_name(one)))
     gathered = gather(path, named, unread)
-    return _saved(VLLM, gathered, tuple(_renamed(one, gathered.wrappers) for one in contained))
+    return _saved(VLLM, gathered, tuple(_renamed(x, gathered.wrappers) for x in contained))
 
 
 def _renamed(container: Container, wrappers: Sequence[Wrapper]) -> Container:

@@ -39,10 +39,10 @@ def line_origins(
     inserted line has the number of the line below it."""
     lines: list[tuple[int, Insertion | None]] = []
     following = 1
-    for one in sorted(insertions, key=lambda one: one.offset):
-        line = source.line_of(one.offset)
+    for insertion in sorted(insertions, key=lambda insertion: insertion.offset):
+        line = source.line_of(insertion.offset)
         lines += [(number, None) for number in range(following, line)]
-        lines += [(line, one)] * len(markers.lines(one.text))
+        lines += [(line, insertion)] * len(markers.lines(insertion.text))
         following = line
     end = source.line_of(len(source.data))
     return lines + [(number, None) for number in range(following, end + 1)]

@@ -86,9 +86,9 @@ def finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(float(value))
     if isinstance(value, dict):
-        return {key: finite(one) for key, one in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [finite(one) for one in value]
+        return [finite(item) for item in value]
     return value
 
 
@@ -96,8 +96,8 @@ def _with_characters(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, dict):
-        return {_with_characters(key): _with_characters(one) for key, one in value.items()}
-    return [_with_characters(one) for one in value] if isinstance(value, list) else value
+        return {_with_characters(key): _with_characters(item) for key, item in value.items()}
+    return [_with_characters(item) for item in value] if isinstance(value, list) else value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Json:

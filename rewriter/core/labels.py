@@ -70,4 +70,4 @@ def _own(name: str) -> str:
 
 
 def _printable(text: str) -> str:
-    return "".join(one if one.isascii() and one.isprintable() else "?" for one in text)
+    return "".join(char if char.isascii() and char.isprintable() else "?" for char in text)

@@ -157,7 +157,7 @@ def _received(running: Sequence[Connection]) -> Iterator[tuple[int, Any]]:
     left = list(running)
     while left:
         ready = wait(left)
-        for receiving in [one for one in left if one in ready]:
+        for receiving in [connection for connection in left if connection in ready]:
             try:
                 yield receiving.recv()
             except (EOFError, OSError):

@@ -26,9 +26,9 @@ BYTES_OPCODES: Final = {"SHORT_BINBYTES": 1, "BINBYTES": 4, "BINBYTES8": 8}
 _PROTO, _FRAME, _STOP = b"\x80\x95."
 # Opcodes with a line of text, of which Python may accept more than `pickletools` does.
 _LINES = frozenset(
-    ord(one.code)
-    for one in pickletools.opcodes
-    if one.arg is not None and one.arg.n == pickletools.UP_TO_NEWLINE
+    ord(opcode.code)
+    for opcode in pickletools.opcodes
+    if opcode.arg is not None and opcode.arg.n == pickletools.UP_TO_NEWLINE
 )
 
 

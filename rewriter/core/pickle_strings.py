@@ -19,7 +19,7 @@ from rewriter.core.pickle_reader import (
     read,
 )
 
-_CODES = {one.name: one.code.encode("latin-1") for one in pickletools.opcodes}
+_CODES = {opcode.name: opcode.code.encode("latin-1") for opcode in pickletools.opcodes}
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def splice(pickle: bytes | Pickle, texts: Mapping[int, str | bytes]) -> bytes:
         start: text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
         for start, text in texts.items()
     }
-    there = {text.start for one in pickle.walk() for text in one.texts}
+    there = {text.start for value in pickle.walk() for text in value.texts}
     if missing := sorted(new.keys() - there):
         raise ValueError(f"no string at offset {missing[0]}")
     return _rebuild(pickle, new)

@@ -158,7 +158,7 @@ def pair_wrappers(
     pairs = [
         (wrapper, partners[wrapper.name]) for wrapper in a.wrappers if wrapper.name in partners
     ]
-    return pairs, tuple(wrapper.name for wrapper in left), tuple(one.name for one in right)
+    return pairs, tuple(wrapper.name for wrapper in left), tuple(wrapper.name for wrapper in right)
 
 
 def _name_without_run(wrapper: Wrapper) -> str:

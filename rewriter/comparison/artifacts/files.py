@@ -43,7 +43,7 @@ def read_beside(a: Wrapper, b: Wrapper) -> PairWithKernels:
     if there_a != there_b:
         # A copy of a wrapper may lack the file; its operators are the same.
         side, wrapper = ("A", a) if there_a else ("B", b)
-        a, b = (replace(one, operators=wrapper.operators) for one in (a, b))
+        a, b = (replace(each, operators=wrapper.operators) for each in (a, b))
         notes.append(
             f"{wrapper.path.with_suffix('.json').name} is beside {side} alone: "
             "its operators are taken for those of both"

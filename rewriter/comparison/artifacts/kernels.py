@@ -64,9 +64,9 @@ def pair(
     for name, text in b.normal.items():
         if name not in taken:
             free.setdefault(text, deque()).append(name)
-    for one, text in a.normal.items():
-        if one not in pairs and (others := free.get(text)):
-            take(one, others.popleft())
+    for name, text in a.normal.items():
+        if name not in pairs and (others := free.get(text)):
+            take(name, others.popleft())
     for source in a.sources:
         take(source, source)
     left_a = [name for name in a.sources if name not in pairs]

@@ -102,7 +102,7 @@ def _compare(a: WrapperView, b: WrapperView) -> WrapperDifference:
         [(a.launches[i].kernel, b.launches[j].kernel) for i, j in partner.items()],
     )
     equal = {(x, y) for x, y in paired if a.kernels.normal[x] == b.kernels.normal[y]}
-    changed: list[tuple[str | None, str | None]] = [one for one in paired if one not in equal]
+    changed: list[tuple[str | None, str | None]] = [names for names in paired if names not in equal]
     changed += [*((x, None) for x in left[0]), *((None, y) for y in left[1])]
     kernel_changes = [kernels.describe_change(a.kernels, b.kernels, x, y) for x, y in changed]
     same_source = a.wrapper.restored.source == b.wrapper.restored.source

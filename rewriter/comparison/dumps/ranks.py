@@ -141,7 +141,7 @@ def compare_ranks(
             pairs = zip(reversed(others), reversed(likenesses), strict=True)
             one_each = {likeness or rank: rank for rank, likeness in pairs}
             fresh = (_fresh(dumps[rank]) for rank in one_each.values())
-            total += sum(count_launches(one, dumps[reference]) for one in fresh)
+            total += sum(count_launches(opened, dumps[reference]) for opened in fresh)
         known: dict[Likeness, Replica] = {}
         replicas = []
         for rank, likeness in zip(others, likenesses, strict=True):

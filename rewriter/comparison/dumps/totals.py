@@ -110,7 +110,7 @@ _ADDED = tuple(field.name for field in fields(Totals) if field.type in ("int", "
 
 
 def _larger(earlier: Extreme | None, later: Extreme | None) -> Extreme | None:
-    known = (one for one in (earlier, later) if one is not None)
+    known = (extreme for extreme in (earlier, later) if extreme is not None)
     return max(known, key=lambda one: one.error, default=None)
 
 

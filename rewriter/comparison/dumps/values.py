@@ -163,7 +163,7 @@ def statistics_state(a: TensorRow, b: TensorRow, tolerance: Tolerance) -> State:
 
 
 def _largest(row: TensorRow) -> float | None:
-    known = [x for one in (row.min, row.max) if (x := number(one)) is not None]
+    known = [x for extreme in (row.min, row.max) if (x := number(extreme)) is not None]
     return max(map(abs, known), default=None)
 
 

@@ -67,7 +67,7 @@ def read(dump: Path) -> tuple[EagerCall, ...]:
         for line in path.read_bytes().splitlines():
             with suppress(ValueError, KeyError, TypeError):  # killed while it wrote
                 row = json_text.parse_object(line)
-                problems = [_sentence(one) for one in row.get("problems", ())]
+                problems = [_sentence(problem) for problem in row.get("problems", ())]
                 found.append(convert(row | {"problems": problems}, EagerCall))
     return tuple(sorted(found, key=lambda one: one.started))
 

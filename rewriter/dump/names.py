@@ -135,20 +135,20 @@ def write(dump: Path, names: Mapping[str, Names]) -> None:
     content = NamesFile(
         wrappers={
             sha256: WrapperNames(
-                source_nodes={str(index): nodes for index, nodes in one.nodes.items()},
-                inputs={name: astuple(x) for name, x in one.inputs.items()},
-                lines={str(index): tuple(map(astuple, x)) for index, x in one.lines.items()},
-                computes={str(index): nodes for index, nodes in one.computes.items()},
-                graph=one.graph,
-                direction=one.direction,
-                partner=one.partner,
-                saved=dict(one.saved),
+                source_nodes={str(index): nodes for index, nodes in known.nodes.items()},
+                inputs={name: astuple(x) for name, x in known.inputs.items()},
+                lines={str(index): tuple(map(astuple, x)) for index, x in known.lines.items()},
+                computes={str(index): nodes for index, nodes in known.computes.items()},
+                graph=known.graph,
+                direction=known.direction,
+                partner=known.partner,
+                saved=dict(known.saved),
             )
-            for sha256, one in names.items()
+            for sha256, known in names.items()
         },
     )
     (dump / FILE).write_text(json_text.encode(to_builtins(content)), encoding="utf-8")
-    write_graphs(dump, {sha256: one.lowered for sha256, one in names.items()})
+    write_graphs(dump, {sha256: known.lowered for sha256, known in names.items()})
 
 
 def read(dump: Path) -> Mapping[str, Names]:

@@ -149,7 +149,7 @@ class _Reader:
             operator, parts = node.op, (node.left, node.right)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
             operator, parts = _FUNCTIONS.get(node.func.id), node.args
-        read = [one for one in map(self._arithmetic, parts) if one is not None]
+        read = [part for part in map(self._arithmetic, parts) if part is not None]
         if not parts or len(read) != len(parts):
             return None
         if operator is not None:

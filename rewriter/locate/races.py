@@ -101,8 +101,8 @@ class _Scope:
             _join(clock, self.events.get(action.event, {}))
         elif action.kind == "synchronize":
             known = self.events.get(action.event, {}) if action.event else None
-            for one in [known] if known is not None else list(self.clocks.values()):
-                _join(self.host, one)
+            for other in [known] if known is not None else list(self.clocks.values()):
+                _join(self.host, other)
 
     def launch(self, launch: Launch) -> list[Race]:
         clock = self._clock(launch.stream)

@@ -169,7 +169,7 @@ def _tensors_in(given: Json) -> int:
     """How many tensors the executor gets for one input; absent ones are skipped."""
     (kind, value), *_ = [*given.items(), ("", None)]
     if kind in ("as_tensors", "as_optional_tensors"):
-        return sum("as_none" not in one for one in value)
+        return sum("as_none" not in element for element in value)
     if kind == "as_optional_tensor":
         return int("as_none" not in value)
     return int(kind == "as_tensor")

@@ -245,7 +245,7 @@ def python(text: str) -> tuple[Parameter, ...] | None:
         functions = [*_functions(_read(text))]
     except PythonError:
         return None
-    main = [one for one in functions if one.name.endswith(_MAIN)]
+    main = [function for function in functions if function.name.endswith(_MAIN)]
     for function in [*main, *reversed(functions)]:
         found = tuple(_python_parameter(name) for name in function.parameters if name != "stream")
         if function in main or any(parameter.type == "tensor" for parameter in found):
@@ -295,7 +295,7 @@ def _written(statement: Statement, functions: Mapping[str, Block], module: Modul
     targets: list[cst.BaseExpression] = []
     match statement.node:
         case cst.Assign(targets=given):
-            targets = [one.target for one in given]
+            targets = [target.target for target in given]
         case cst.AugAssign(target=target) | cst.AnnAssign(target=target):
             targets = [target]
     for expression in targets:

@@ -399,7 +399,7 @@ def _has_no_elements(statement: Statement, call: cst.Call) -> bool:
 @lru_cache(maxsize=10_000)
 def _names_in_passing(node: cst.CSTNode) -> bool:
     """Whether a statement has an assignment in an expression."""
-    return any(isinstance(one, cst.NamedExpr) for one in walk(node))
+    return any(isinstance(part, cst.NamedExpr) for part in walk(node))
 
 
 def _receives(part: Statement | Block) -> TypeGuard[Statement]:

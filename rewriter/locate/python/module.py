@@ -292,7 +292,7 @@ class _Builder:
         return run
 
     def _block(self, node: cst.CSTNode) -> Block:
-        decorators = [self._head(one) for one in getattr(node, "decorators", ())]
+        decorators = [self._head(decorator) for decorator in getattr(node, "decorators", ())]
         head = self._head(node)
         clauses = [(head, self._suite(node.body, head))] if hasattr(node, "body") else []
         for clause in (

@@ -170,7 +170,7 @@ def children(node: cst.CSTNode) -> list[cst.CSTNode]:
     for field in _fields(type(node)):
         value = getattr(node, field)
         found += value if isinstance(value, (list, tuple)) else [value]
-    return [one for one in found if isinstance(one, cst.CSTNode)]
+    return [child for child in found if isinstance(child, cst.CSTNode)]
 
 
 @cache

@@ -58,7 +58,7 @@ def parse_fragment(text: str) -> FxGraph:
     outputs: tuple[str, ...] = ()
     for line in text.split("\n"):
         if match := _RETURN.match(line):
-            outputs = tuple(one.strip().lstrip("%") for one in match[1].split(","))
+            outputs = tuple(output.strip().lstrip("%") for output in match[1].split(","))
         elif match := _LINE.match(line):
             name, kind, value = match[1], match[2] or "", match[3]
             if value.startswith("PlaceHolder"):

@@ -98,7 +98,7 @@ class Compilations:
                 other = next((key for key in keys if key and key != entry.cache_key), "")
                 return f"{other}{wrapper.path.suffix}" if other else ""
         same = groups.get(_group(wrapper), ())
-        kinds = [one.graph for one in same]
+        kinds = [x.graph for x in same]
         if sorted(kinds) != ["backward", "forward"]:
             return ""
         return next(x.name for x in same if x.graph != wrapper.graph)

@@ -63,13 +63,14 @@ def of_diagnosis(
 ) -> Iterator[Finding]:
     """What a diagnosis found of launches of this run, but for what the values show themselves."""
     at = {(x.place.launch, x.place.iteration): x for x in launches if x.is_launch}
-    for one in diagnosed:
-        if one.run in (run, "") and one.kind not in ("nan", "crash", "hang"):
-            launch = at.get((one.launch, one.iteration))
-            what, shown = sentence(one.headline), "; ".join(x.strip() for x in one.text[:_SHOWN])
-            kind = "wrong" if one.kind == "differs" else one.kind
+    for finding in diagnosed:
+        if finding.run in (run, "") and finding.kind not in ("nan", "crash", "hang"):
+            launch = at.get((finding.launch, finding.iteration))
+            what = sentence(finding.headline)
+            shown = "; ".join(x.strip() for x in finding.text[:_SHOWN])
+            kind = "wrong" if finding.kind == "differs" else finding.kind
             found = Finding(kind, "finding", f"{what} {shown}".strip(), run, launch, short=what)
-            yield replace(found, severity="note") if one.certainty == "possible" else found
+            yield replace(found, severity="note") if finding.certainty == "possible" else found
 
 
 def merged(per_run: Iterable[Sequence[Finding]]) -> tuple[Finding, ...]:

@@ -68,7 +68,7 @@ def error_tiles(
 
     import torch
 
-    wide = torch.complex128 if any(one.is_complex() for one in tensors if one is not None) else None
+    wide = torch.complex128 if any(x.is_complex() for x in tensors if x is not None) else None
     one, other = (tensor.to(wide or torch.float64) for tensor in tensors if tensor is not None)
     error = (one - other).abs()
     same = (one == other) | (one.isnan() & other.isnan())

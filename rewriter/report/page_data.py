@@ -104,7 +104,7 @@ class Tables:
             if how == TEXT:
                 value = self.strings[value]
             elif how == TEXTS:
-                value = tuple(self.strings[one] for one in value)
+                value = tuple(self.strings[text] for text in value)
             made.append(value)
         assert len(made) == len(values), f"{kind} has other fields than {list(values)}"
         return made

@@ -108,12 +108,12 @@ class Trends:
         several = len(self.calls) > 1
         head = ["launch", "kernel", "model", "value", self.title, "first", "last", "min", "max"]
         rows = [["graph"] * several + head]
-        for one in self.most(most):
-            ends = [one.values[0], one.values[-1]]
-            extremes = [min(one.known, default=None), max(one.known, default=None)]
-            cells = [f"#{one.launch}", one.kernel, one.model, one.arg, sparkline(one.values)]
-            cells += map(figure, ends + extremes)
-            rows.append([self.titles[one.artifact]] * several + cells)
+        for trend in self.most(most):
+            ends = [trend.values[0], trend.values[-1]]
+            extremes = [min(trend.known, default=None), max(trend.known, default=None)]
+            cells = [f"#{trend.launch}", trend.kernel, trend.model, trend.arg]
+            cells += [sparkline(trend.values), *map(figure, ends + extremes)]
+            rows.append([self.titles[trend.artifact]] * several + cells)
         return rows
 
 

@@ -126,7 +126,7 @@ class Recorder(Silent):
         self._is_silent = data is not None and data.get_worker_info() is not None
         self._end()
         self._number += 1
-        if self._wanted is None or any(self._number - 1 in one for one in self._wanted):
+        if self._wanted is None or any(self._number - 1 in calls for calls in self._wanted):
             self._start()
 
     def _start(self) -> SimpleNamespace:
@@ -357,7 +357,7 @@ def measure(tensor: Tensor) -> Row:
     lows, highs = list[Any](), list[Any]()
     top = torch.finfo(dtype).max if dtype.is_floating_point and dtype.itemsize < 4 else math.inf
     for x in map(comparable, parts if tensor.numel() else ()):
-        low, high = (one.item() for one in x.aminmax())
+        low, high = (extreme.item() for extreme in x.aminmax())
         if not (math.isfinite(low) and math.isfinite(high)):
             nan, above = nan + int(x.isnan().sum()), above + int(x.isposinf().sum())
             below += int(x.isneginf().sum())

@@ -214,7 +214,7 @@ def watch(memory: Memory) -> None:
 
     def elementwise(function: Callable[..., torch.Tensor]) -> Callable[..., Any]:
         def run(*given: Any, **more: Any) -> Any:
-            tensors = [torch.from_numpy(np.ascontiguousarray(one.handle.data)) for one in given]
+            tensors = [torch.from_numpy(np.ascontiguousarray(x.handle.data)) for x in given]
             made = function(*tensors).numpy()
             handle = given[0].handle
             if made.dtype != np.bool_:

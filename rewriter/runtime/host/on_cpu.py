@@ -39,7 +39,7 @@ class _Checked(Kernel):
         memory = self._memory
         memory.ranges.clear()
         try:
-            super().run(*(one for part in self.taken for one in given[part]), **more)
+            super().run(*(argument for part in self.taken for argument in given[part]), **more)
         except (Exception, SystemExit) as error:
             raise not_interpreted(f"Triton's interpreter stops in {self.name}: {error}") from error
         if memory.faults:

@@ -95,7 +95,7 @@ class Lines:
     def around(self, launch: Launch, phase: Phase, arguments: tuple[Argument, ...]) -> None:
         point, is_behind = launch.insertion_point, phase == "after"
         passed = tuple(expression(argument, phase) for argument in arguments)
-        values = (self._dialect.value(self._variable, one) for one in passed)
+        values = (self._dialect.value(self._variable, text) for text in passed)
         line = self._call(phase, launch.index, *values, is_dormant=self._is_dormant)
         origin = f"#{launch.index} {phase} {launch.kernel}"
         offset = point.end if is_behind else point.start

@@ -96,7 +96,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         # A path that is not UTF-8 has lone surrogates, which cannot be encoded.
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _as_path(text: str) -> str:
@@ -107,4 +107,4 @@ def _as_path(text: str) -> str:
 def _value(value: Any) -> Any:
     if isinstance(value, dict):
         return range(*value["range"]) if "range" in value else {}
-    return tuple(_value(one) for one in value) if isinstance(value, list) else value
+    return tuple(_value(item) for item in value) if isinstance(value, list) else value

@@ -184,7 +184,7 @@ def remove_oldest(files: Iterable[tuple[Path, int, int]], limit: int) -> bool:
     """Remove the files that were used least recently, until the others have no more than `limit`
     bytes. `files` are paths, sizes and times. Returns whether any was removed."""
     oldest = sorted(files, key=lambda one: one[2])
-    size = sum(one[1] for one in oldest)
+    size = sum(file[1] for file in oldest)
     removed = size > limit
     for path, bytes_, _ in oldest:
         if size <= limit:

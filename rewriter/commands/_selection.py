@@ -321,15 +321,16 @@ def check_variables(chosen: Selection | None) -> None:
 
 
 def _check_memory_variables(chosen: Selection) -> None:
-    from rewriter.diagnosis.fill_patterns import PROBES, VARIABLE, parse_fills
+    from rewriter.diagnosis.fill_patterns import FILLINGS, VARIABLE, is_choice
 
-    if not set(chosen.probes) & set(PROBES):
+    if not set(chosen.probes) & set(FILLINGS):
         return
-    try:
-        parse_fills(os.environ.get(VARIABLE, ""))
-    except ValueError as error:
-        hint = "0: NaN and large integers; 1: finite and small numbers; off: nothing is filled."
-        raise RewriterError("bad-fill", str(error), hint=hint) from error
+    if not is_choice(fills := os.environ.get(VARIABLE, "")):
+        raise RewriterError(
+            "bad-fill",
+            f"{VARIABLE} is {fills!r}: expected 0, 1, off, or PROBE=0 and PROBE=1",
+            hint="0: NaN and large integers; 1: finite and small numbers; off: nothing is filled.",
+        )
     check_guard_variable()
 
 

@@ -14,8 +14,11 @@ within range: code that rejects or clamps large numbers would treat two large fi
 from __future__ import annotations
 
 import struct
+from typing import Literal, get_args
 
-PROBES = ("bounds", "poison", "stale")
+# The probe of each: of bands beside memory, what it is allocated with, what it is freed with.
+Filling = Literal["bounds", "poison", "stale"]
+FILLINGS: tuple[Filling, ...] = get_args(Filling)
 FILLS = (0, 1)
 VARIABLE = "REWRITER_FILL"
 OFF = "off"  # value of the variable: memory is left as it is
@@ -34,9 +37,9 @@ _NAN_OF_BYTES = {
 }
 
 
-def pattern(probe: str, fill: int, dtype: str) -> bytes:
+def pattern(probe: Filling, fill: int, dtype: str) -> bytes:
     """The 8 bytes with which a probe fills memory. `dtype` is torch's name, such as `float32`."""
-    place = PROBES.index(probe)
+    place = FILLINGS.index(probe)
     if dtype == "bool":
         return bytes([fill]) * 8
     if dtype in _NAN_OF_BYTES:
@@ -63,19 +66,10 @@ def pattern(probe: str, fill: int, dtype: str) -> bytes:
     return (5, 1, 3)[place].to_bytes(width, "little") * (8 // width)
 
 
-def parse_fills(text: str) -> dict[str, int]:
-    """Parse `REWRITER_FILL` into the fill of each probe.
-
-    The text is `1` for all probes, or such as `bounds=1,stale=0`; a probe that it does not name has
-    fill 0. Raises `ValueError` for anything else.
-    """
-    result = dict.fromkeys(PROBES, 0)
-    if text == OFF:
-        return result
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        probe, equals, number = part.rpartition("=")
-        named = [probe.strip()] if equals else list(PROBES)
-        if number.strip() not in ("0", "1") or not set(named) <= set(PROBES):
-            raise ValueError(f"{VARIABLE} is {text!r}: expected 0, 1, off, or PROBE=0 and PROBE=1")
-        result |= dict.fromkeys(named, int(number))
-    return result
+def is_choice(text: str) -> bool:
+    """Whether a text chooses fills, as `rewriter/runtime/cpp/memory/patterns.h` reads it."""
+    parts = (part.rpartition("=") for part in text.split(",") if part.strip())
+    return text == OFF or all(
+        number.strip() in ("0", "1") and (not equals or probe.strip() in FILLINGS)
+        for probe, equals, number in parts
+    )

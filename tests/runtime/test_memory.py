@@ -21,8 +21,8 @@ NAMES = [str(dtype).removeprefix("torch.") for dtype in DTYPES]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=NAMES)
-@pytest.mark.parametrize("probe", patterns.PROBES)
-def test_fills(probe: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("probe", patterns.FILLINGS)
+def test_fills(probe: patterns.Filling, dtype: torch.dtype) -> None:
     """NaN and finite, even and odd; no two probes share a pattern, where a type has several."""
     name = str(dtype).removeprefix("torch.")
     first, second = (
@@ -44,30 +44,20 @@ def test_fills(probe: str, dtype: torch.dtype) -> None:
     ):  # what a kernel keeps of some it has of others
         assert {float(x) for x in numbers[1].flatten().sign()} == {-1.0, 1.0}
     if dtype.itemsize > 1:
-        others = [patterns.pattern(x, number, name) for x in patterns.PROBES for number in (0, 1)]
+        others = [patterns.pattern(x, number, name) for x in patterns.FILLINGS for number in (0, 1)]
         assert len(set(others)) == len(others)
 
 
-@pytest.mark.parametrize(
-    ("text", "fills"),
-    [
-        ("", (0, 0, 0)),
-        ("0", (0, 0, 0)),
-        ("1", (1, 1, 1)),
-        ("bounds=1", (1, 0, 0)),
-        ("poison=1, stale=1", (0, 1, 1)),
-        ("1,poison=0", (1, 0, 1)),
-        ("off", (0, 0, 0)),
-    ],
-)
-def test_fills_by_probe(text: str, fills: tuple[int, ...]) -> None:
-    assert tuple(patterns.parse_fills(text).values()) == fills
-
-
-@pytest.mark.parametrize("text", ["2", "print=1", "bounds", "bounds=x", "=1", "-1"])
+@pytest.mark.parametrize("text", ["2", "print=1", "bounds", "bounds=x", "=1", "-1", "0,off"])
 def test_fills_that_are_none(text: str) -> None:
-    with pytest.raises(ValueError, match="REWRITER_FILL is"):
-        patterns.parse_fills(text)
+    assert not patterns.is_choice(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "1", "bounds=1", "poison=1, stale=1", "1,poison=0", "off"]
+)
+def test_fills_by_probe(text: str) -> None:
+    assert patterns.is_choice(text)
 
 
 def test_memory_that_another_tensor_has() -> None:

@@ -34,8 +34,7 @@ from rewriter.core.quantities import parse_bytes
 from rewriter.core.types import ArgsMode
 from rewriter.diagnosis import failing, fills, ruling, sanitized
 from rewriter.diagnosis.corruption import changed_values, examine_corruption
-from rewriter.diagnosis.fill_patterns import OFF, VARIABLE
-from rewriter.diagnosis.fills import FILLINGS
+from rewriter.diagnosis.fill_patterns import FILLINGS, OFF, VARIABLE
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.sanitized import CHECKS, Check
 from rewriter.diagnosis.wrapper_text import examine_lifetimes, examine_races

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rewriter.core.exit_status import ExitStatus, first_line
-from rewriter.diagnosis.fills import Filling
+from rewriter.diagnosis.fill_patterns import Filling
 from rewriter.diagnosis.findings import Finding, FindingKind
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verdict import CrashVerdict

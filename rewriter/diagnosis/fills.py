@@ -15,35 +15,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import NamedTuple
 
-from rewriter.core.text import counted, element
+from rewriter.core.text import counted
 from rewriter.diagnosis.evidence import sources_of
-from rewriter.diagnosis.fill_patterns import FILLS, pattern
+from rewriter.diagnosis.fill_patterns import Filling
+from rewriter.diagnosis.filled_values import ComparedValue, Pair, compare_rows
 from rewriter.diagnosis.returned import outputs_of
-from rewriter.dump import dataflow, saved
+from rewriter.dump import dataflow
 from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.reading import Dump, RunDump, RunStep, open_dump
 from rewriter.dump.rows import TensorRow
 
-if TYPE_CHECKING:
-    import torch
-
 _CHANCE = re.compile("atomic|rand|philox", re.IGNORECASE)
-_ROUNDED = 16  # roundings of the largest element: what sums in another order differ by
-_MOST = 1 << 27  # bytes of a value that are compared
 Place = tuple[str, int, int]  # the call, the launch, and which time it ran
-# Of memory: bands beside it, what it is allocated with, what it is freed with. These are the
-# probes of `rewriter/diagnosis/fill_patterns.py`.
-Filling = Literal["bounds", "poison", "stale"]
-FILLINGS: tuple[Filling, ...] = ("bounds", "poison", "stale")
-
-
-class Pair(NamedTuple):
-    """A call in both runs."""
-
-    first: RunDump
-    second: RunDump
 
 
 @dataclass(frozen=True)
@@ -195,10 +180,10 @@ class _Again(NamedTuple):
     pair: Pair
     rows: list[tuple[TensorRow, TensorRow]]
 
-    def compared(self) -> Iterator[tuple[TensorRow, _Compared]]:
+    def compared(self) -> Iterator[tuple[TensorRow, ComparedValue]]:
         """The rows that were saved in both runs, each with how the values differ."""
         for row, other in self.rows:
-            if (found := _compare(self.pair, row, other)) is not None:
+            if (found := compare_rows(self.pair, row, other)) is not None:
                 yield row, found
 
 
@@ -329,18 +314,6 @@ def _difference(pair: Pair, one: RunStep, other: RunStep) -> Difference | None:
     return Difference(pair, (one, other), received, written) if written else None
 
 
-class _Compared(NamedTuple):
-    """A value in both runs: how many elements differ without being filling, the first of them, how
-    many elements hold a filling, and which; `left` is the filling of an element that was not
-    written, and the first of these. `is_rounded`: those that differ do so by rounding alone."""
-
-    computed: int
-    element: str
-    filled: Mapping[Filling, int]
-    left: tuple[Filling, str] | None = None
-    is_rounded: bool = True
-
-
 def _judged(again: _Again) -> UnwrittenRead | None:
     given: dict[str, tuple[Filling, int]] = {}
     own: dict[str, tuple[Filling, int]] = {}  # results that it may have read back
@@ -362,69 +335,6 @@ def _judged(again: _Again) -> UnwrittenRead | None:
     if not element:
         return None
     return UnwrittenRead(again.difference, count, numel, element, given or own)
-
-
-def _compare(pair: Pair, row: TensorRow, other: TensorRow) -> _Compared | None:
-    """`None` where it was not saved. Of another shape in the other run, all of it was computed."""
-    if row.shape != other.shape:
-        shapes = [f"a shape of {list(side.shape)}" for side in (row, other)]
-        return _Compared(max(row.size, other.size), _in_both(row.arg, shapes), {}, None, False)
-    a, b = (saved.load_row(run.path, x) for run, x in zip(pair, (row, other), strict=True))
-    if a is None or b is None or max(a.nbytes, b.nbytes) > _MOST:
-        return None
-    return compare_values(row.arg, a, b)
-
-
-def compare_values(name: str, a: torch.Tensor, b: torch.Tensor) -> _Compared:
-    """A value in both runs, element by element and bit by bit."""
-    import torch
-
-    size, dtype = a.element_size(), str(a.dtype).removeprefix("torch.")
-    first, second = (x.contiguous().reshape(-1).view(torch.uint8).view(-1, size) for x in (a, b))
-    filled: dict[Filling, int] = {}
-    carried = torch.zeros(len(first), dtype=torch.bool)
-    left: tuple[Filling, str] | None = None
-    # Of an argument that holds several, the last one is named.
-    fillings: tuple[Filling, ...] = ("poison", "stale", "bounds")
-    seen: set[tuple[bytes, ...]] = set()
-    for filling in fillings:
-        patterns = tuple(pattern(filling, fill, dtype) * 2 for fill in FILLS)
-        if patterns in seen:
-            continue  # of bool all are the same: what was allocated and not written comes first
-        seen.add(patterns)
-        is_filling = torch.zeros(len(first), dtype=torch.bool)
-        for words in {
-            tuple(chunk[at : at + size] for chunk in patterns) for at in range(0, 8, size)
-        }:
-            bits = [torch.frombuffer(bytearray(word), dtype=torch.uint8) for word in words]
-            is_filling |= (first == bits[0]).all(1) & (second == bits[1]).all(1)
-        if number := int(is_filling.sum()):
-            filled[filling] = number
-        if filling != "bounds":  # which no buffer has inside: it was read from beside one
-            carried |= is_filling
-            if number:
-                left = filling, _first(name, is_filling, a)
-    computed = (first != second).any(1) & ~carried
-    count = int(computed.sum())
-    if not count:
-        return _Compared(0, "", filled, left)
-    x, y = (tensor.contiguous().reshape(-1)[computed] for tensor in (a, b))
-    is_rounded = False
-    if a.is_floating_point():
-        wide = torch.float64 if a.dtype == torch.float64 else torch.float32
-        most = a.to(wide).nan_to_num(0.0, 0.0, 0.0).abs().max() * torch.finfo(a.dtype).eps
-        is_rounded = bool(((x.to(wide) - y.to(wide)).abs() <= _ROUNDED * most).all())
-    where = _in_both(_first(name, computed, a), [x[0].item(), y[0].item()])
-    return _Compared(count, where, filled, left, is_rounded)
-
-
-def _first(name: str, marked: torch.Tensor, tensor: torch.Tensor) -> str:
-    """The first of the marked elements of a tensor."""
-    return element(name, marked.reshape(tensor.shape).nonzero()[0].tolist())
-
-
-def _in_both(name: str, values: Sequence[object]) -> str:
-    return f"{name}: {values[0]} with the first filling, {values[1]} with the other"
 
 
 def launches_of(differences: Sequence[Difference]) -> tuple[list[range], str]:

@@ -13,10 +13,10 @@ from msgspec import UNSET
 from rewriter.core.documents import Count
 from rewriter.core.text import counted, of_elements, some
 from rewriter.diagnosis.evidence import finding_at, located, piece_lines
+from rewriter.diagnosis.fill_patterns import Filling
 from rewriter.diagnosis.fills import (
     Difference,
     FillComparison,
-    Filling,
     LeftUnwritten,
     UnwrittenRead,
 )

@@ -14,7 +14,7 @@ import torch
 
 import dumps
 from artifacts import get
-from rewriter.diagnosis import fills, sanitized
+from rewriter.diagnosis import filled_values, fills, sanitized
 from rewriter.diagnosis.fill_patterns import pattern
 from rewriter.diagnosis.findings import Finding
 from rewriter.dump import processes
@@ -223,7 +223,7 @@ def test_a_shape_that_depends_on_it_is_computed_from_it(tmp_path: Path) -> None:
         "buf1: a shape of [0, 2] with the first filling, a shape of [32, 2] with the other"
     )
     values = [torch.full((4, 8), bool(fill)) for fill in (0, 1)]
-    assert fills.compare_values("mask", *values).filled == {"poison": 32}
+    assert filled_values.compare_values("mask", *values).filled == {"poison": 32}
 
 
 @pytest.mark.parametrize("kernel", [torch.relu, torch.nn.functional.silu, torch.sqrt])

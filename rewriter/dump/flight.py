@@ -23,9 +23,7 @@ CALL = struct.Struct("<QQQQQ")
 HEADER_BYTES, MESSAGE_AT, SLOTS = 4096, 1024, 255
 DATA_AT = HEADER_BYTES + SLOTS * SLOT.size
 BEGIN, ROWS, END = 1, 2, 3
-RUNNING, ENDED, COPIED = 1, 2, 3
-BEGAN, FINISHED = struct.Struct("<iiQ"), struct.Struct("<iiQ")
-CALL_AT, BEGAN_AT, FINISHED_AT = 8, 16, 32  # byte offsets in a slot
+ENDED, COPIED = 2, 3  # states of a ring; 1: its program runs
 LOST, LOST_AT = struct.Struct("<I"), 100
 """In the header: how often a thread lost its slot to another thread while it was in a launch."""
 MOST = 64 << 20  # bytes of a ring

@@ -38,6 +38,8 @@ from rewriter.runtime import attach
 from rings import VALUE, Ring, build
 from tables import options, row
 
+MARK = struct.Struct("<iiQ")  # of a slot: a launch, its iteration, and when
+BEGAN_AT, FINISHED_AT = 16, 32  # byte offsets in a slot
 # Where a program finds this module, and what it imports.
 TESTS = [str(folder) for folder in (Path(__file__).parent, Path(__file__).parents[1] / "support")]
 
@@ -94,7 +96,7 @@ def died(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
                 packed = ring.start(number, 1)
                 slot = ring.enter(packed)
                 if number == is_left:
-                    flight.BEGAN.pack_into(ring.memory, slot + flight.BEGAN_AT, 1, 0, 0)
+                    MARK.pack_into(ring.memory, slot + BEGAN_AT, 1, 0, 0)
                     # Calls that follow are another thread's.
                     struct.pack_into("<Q", ring.memory, slot, 4711)
                 ring.rows(packed, b'{"launch": 0, "phase": "after", "kernel": "k"}\n')
@@ -403,16 +405,16 @@ def test_more_threads_than_marks(ring: Ring) -> None:
 
     def mark(number: int, at: int) -> None:
         # Of a moment that is long over for the first ones.
-        flight.BEGAN.pack_into(ring.memory, slots[number] + at, 4, 0, number)
+        MARK.pack_into(ring.memory, slots[number] + at, 4, 0, number)
 
     for number in range(flight.SLOTS):
-        mark(number, flight.BEGAN_AT)
+        mark(number, BEGAN_AT)
     for number in (7, 9):
-        mark(number, flight.FINISHED_AT)
+        mark(number, FINISHED_AT)
     assert ring.enter(packed[flight.SLOTS]) == slots[7]
-    mark(7, flight.BEGAN_AT)
+    mark(7, BEGAN_AT)
     assert ring.enter(packed[flight.SLOTS + 1]) == slots[9]
-    mark(9, flight.BEGAN_AT)
+    mark(9, BEGAN_AT)
     recording = read_ring(ring.path)
     assert recording is not None
     assert not [*recorded.notes_on(recording)]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rewriter.core.text import figure
+from rewriter.core.text import counted, figure
 from rewriter.dump.rows import known
-from rewriter.report import findings
 from rewriter.report.tensor_error import error_of
 from rewriter.report.types import ReportedLaunch, ReportedRun, ReportedValue
 
@@ -60,7 +59,7 @@ def _launch_rows(launch: ReportedLaunch) -> list[dict[str, str]]:
     results, difference = launch.results, launch.difference
     if not launch.is_launch:
         values = results if difference is None else difference.tensors
-        cells = {**facts, "name": findings.counted(len(values), "value", "values")}
+        cells = {**facts, "name": counted(len(values), "value", grouped=True)}
         return [cells if difference is None else {**cells, "state": difference.state}]
     if difference is None:
         return [{**facts, **of_value(result)} for result in results] or [facts]

@@ -14,10 +14,11 @@ from rewriter.comparison.dumps.types import (
     RunComparison,
 )
 from rewriter.core.errors import RewriterError
+from rewriter.core.text import counted
 from rewriter.diagnosis.next_commands import after_comparison
 from rewriter.dump.dataflow import trace
 from rewriter.dump.reading import RunDump, open_dump
-from rewriter.report.findings import counted, sentence
+from rewriter.report.findings import sentence
 from rewriter.report.flow import Place, places
 from rewriter.report.histogram import error_tiles
 from rewriter.report.model import facts
@@ -151,13 +152,13 @@ def _findings(name: str, launches: tuple[ReportedLaunch, ...]) -> list[Finding]:
     ]
     if differing:
         downstream = sum(how.blame == "downstream" for _, how in differing)
-        text = f"{len(differing):,} of {counted(len(ran), 'launch', 'launches')} differ"
+        text = f"{len(differing):,} of {counted(len(ran), 'launch', grouped=True)} differ"
         if downstream:
             text += f", {downstream:,} of them because of what they were given"
         text += f"; the first is {differing[0][0]}."
         findings.append(Finding("differs", "finding", text, name, differing[0][0]))
     if alone := [launch for launch, how in both if not how.matched]:
-        number = counted(len(alone), "launch has", "launches have")
+        number = counted(len(alone), "launch has", "launches have", grouped=True)
         text = f"{number} no counterpart in the other dump, the first {alone[0]}."
         findings.append(Finding("unmatched", "note", text, name, alone[0]))
     return findings

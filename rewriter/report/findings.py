@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from rewriter.core import text as words
 from rewriter.core.dtypes import LARGEST, short_dtype
+from rewriter.core.text import counted, of_elements, some
 from rewriter.diagnosis.findings import Finding as Diagnosed
 from rewriter.dump.allowed import Allowed
 from rewriter.dump.infinities import NOTHING_ALLOWED
@@ -92,7 +92,7 @@ def verdict(
 ) -> str:
     """One sentence for the top of the page; `calls` are all of the dump, where `runs` are not."""
     total = sum(call.launches for call in calls) or sum(run.count for run in runs)
-    what = counted(total, "launch", "launches")
+    what = counted(total, "launch", grouped=True)
     if len(runs) > 1 or calls:
         what += f" in {len(calls) or len(runs):,} runs"
     if faults := [finding for finding in findings if finding.severity == "finding"]:
@@ -114,10 +114,6 @@ def verdict(
 def sentence(text: str) -> str:
     """With a capital and a full stop."""
     return text[:1].upper() + text[1:].rstrip(".") + "."
-
-
-def counted(number: int, one: str, many: str) -> str:
-    return words.counted(number, one, many, grouped=True)
 
 
 def measured(values: Iterable[ReportedValue]) -> list[TensorRow]:
@@ -175,7 +171,7 @@ def _non_finite(
     if first is not None:
         short, text = _begins(launches, first, what)
         if len(holders) > 1:
-            reached = counted(len(holders) - 1, "later launch", "later launches")
+            reached = counted(len(holders) - 1, "later launch", "later launches", grouped=True)
             text += f" {reached} wrote {'it' if what == 'nan' else 'one'}, too."
         findings.append(Finding(what, "finding", text, run, first, short=f"{short}."))
     again = [
@@ -184,7 +180,7 @@ def _non_finite(
         if measured(launch.read) and not total(launch.read, "nan") + total(launch.read, "inf")
     ]
     if again:
-        named = words.some([*map(str, again)], _LISTED)
+        named = some([*map(str, again)], _LISTED)
         text = f"{word} begins anew, from finite inputs, at {named}."
         findings.append(Finding(f"{what}-again", "finding", text, run, again[0]))
     return findings
@@ -224,11 +220,11 @@ def _begins(
 
 def _holding(values: Sequence[ReportedValue], what: NonFinite) -> str:
     parts = [
-        f"{words.of_elements(count, row.size)} of {value.in_model or row.arg}"
+        f"{of_elements(count, row.size)} of {value.in_model or row.arg}"
         for value in values
         if (row := value.measured) is not None and (count := row.count(what))
     ]
-    return words.some(parts, _LISTED)
+    return some(parts, _LISTED)
 
 
 def _given(launches: Sequence[ReportedLaunch], first: ReportedLaunch, what: NonFinite) -> str:
@@ -295,7 +291,7 @@ def _unmeasured(run: str, launches: Sequence[ReportedLaunch]) -> list[Finding]:
     missing = [launch for launch in steps if not measured(launch.results)]
     if not missing or len(missing) == len(steps):
         return []
-    of = counted(len(steps), "launch", "launches")
+    of = counted(len(steps), "launch", grouped=True)
     text = f"Nothing was recorded of what {len(missing):,} of {of} wrote, the first {missing[0]}."
     return [Finding("unmeasured", "note", text, run, missing[0])]
 

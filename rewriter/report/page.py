@@ -19,6 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from rewriter.core import json_text
+from rewriter.core.text import counted
 from rewriter.core.types import Json
 from rewriter.diagnosis.history import ordinal
 from rewriter.diagnosis.next_commands import alone
@@ -104,8 +105,8 @@ def _summary(report: Report) -> str:
         facts.get("Artifact", "") if len(called) < 2 else f"{len(called):,} wrappers",
         f"torch {facts['torch']}" if "torch" in facts else "",
         facts.get("Device", ""),
-        findings.counted(count, "launch", "launches"),
-        findings.counted(runs, "run", "runs") if runs > 1 else "",
+        counted(count, "launch", grouped=True),
+        counted(runs, "run", grouped=True) if runs > 1 else "",
     ]
     return " · ".join(filter(None, parts))
 

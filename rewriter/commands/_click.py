@@ -184,7 +184,7 @@ class _Documented(click.Command):
                 sections.setdefault(getattr(parameter, "section", "options"), []).append(record)
         if isinstance(self, Group):
             sections[self.title] = list(self.summaries.items())
-        for title, rows in sorted(sections.items(), key=lambda one: one[0] == "output"):
+        for title, rows in sorted(sections.items(), key=lambda x: x[0] == "output"):
             if rows:
                 with formatter.section(title):
                     width = formatter.width - _COLUMN - 4

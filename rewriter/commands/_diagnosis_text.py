@@ -108,7 +108,7 @@ def _suspects(suspects: Sequence[Suspect]) -> Iterator[str]:
     if not suspects:
         return
     yield "not checked:"
-    ordered = sorted(suspects, key=lambda one: not one.feeds)
+    ordered = sorted(suspects, key=lambda x: not x.feeds)
     several = len({(suspect.run, suspect.artifact) for suspect in suspects}) > 1
     for suspect in ordered[:_SUSPECTS]:
         run = f"{suspect.run or short(suspect.artifact)} " if several else ""

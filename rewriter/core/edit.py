@@ -24,7 +24,7 @@ def apply(data: bytes, insertions: Iterable[Insertion]) -> bytes:
     """Insert every text at its offset in `data`; those at the same offset keep their order."""
     pieces = []
     position = 0
-    for insertion in sorted(insertions, key=lambda one: one.offset):
+    for insertion in sorted(insertions, key=lambda x: x.offset):
         if not position <= insertion.offset <= len(data):
             raise ValueError(f"{insertion.origin}: offset {insertion.offset} is not in the file")
         pieces += [data[position : insertion.offset], insertion.text]

@@ -103,7 +103,7 @@ def _shares(sizes: Sequence[int], count: int) -> list[list[int]]:
     """The positions for each process: the largest values first, to whichever has the least work."""
     shares: list[list[int]] = [[] for _ in range(count)]
     loads = [0] * count
-    for position in sorted(range(len(sizes)), key=lambda one: -sizes[one]):
+    for position in sorted(range(len(sizes)), key=lambda x: -sizes[x]):
         least = loads.index(min(loads))
         shares[least].append(position)
         loads[least] += sizes[position]

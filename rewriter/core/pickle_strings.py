@@ -104,7 +104,7 @@ def _rebuild(pickle: Pickle, new: Mapping[int, bytes]) -> bytes:
             length = frame.end - frame.start + grown
             changes.append(_Change(frame.at, frame.at + 8, length.to_bytes(8, "little")))
     pieces, position = [], pickle.start
-    for change in sorted(changes, key=lambda one: one.start):
+    for change in sorted(changes, key=lambda x: x.start):
         pieces += [data[position : change.start], change.new]
         position = change.end
     return b"".join([*pieces, data[position : pickle.end]])

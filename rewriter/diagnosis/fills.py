@@ -239,7 +239,7 @@ def judge(
             if place in known:
                 found.append(replace(left, difference=known[place]))
     order = {place: number for number, place in enumerate(known)}
-    return sorted(found, key=lambda one: order[one.difference.place])
+    return sorted(found, key=lambda x: order[x.difference.place])
 
 
 def _left(again: _Again, returned: set[str]) -> Iterator[LeftUnwritten]:

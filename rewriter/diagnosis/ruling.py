@@ -118,7 +118,7 @@ def _suspected(suspects: Sequence[Suspect]) -> Iterator[Finding]:
     """Possible findings if outputs are wrong and no launch is to blame: the unchecked launches that
     may reach these outputs."""
     left = [suspect for suspect in suspects if suspect.feeds is not False]
-    left.sort(key=lambda one: not one.feeds)
+    left.sort(key=lambda x: not x.feeds)
     for suspect in left[:_SUSPECTED]:
         feeds = "feeds what is wrong, and " if suspect.feeds else ""
         what = f"{feeds}could not be checked: {suspect.reason}"

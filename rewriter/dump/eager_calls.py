@@ -69,7 +69,7 @@ def read(dump: Path) -> tuple[EagerCall, ...]:
                 row = json_text.parse_object(line)
                 problems = [_sentence(problem) for problem in row.get("problems", ())]
                 found.append(convert(row | {"problems": problems}, EagerCall))
-    return tuple(sorted(found, key=lambda one: one.started))
+    return tuple(sorted(found, key=lambda x: x.started))
 
 
 def _sentence(problem: Json) -> str:

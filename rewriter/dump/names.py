@@ -194,7 +194,7 @@ def _names(row: Any) -> Names:
 
 def _own_first(lines: Iterable[tuple[str, int, str, str]]) -> tuple[SourceLine, ...]:
     """Lines of the user's own files before those of libraries."""
-    return tuple(sorted((SourceLine(*x) for x in lines), key=lambda one: one.is_of_library))
+    return tuple(sorted((SourceLine(*x) for x in lines), key=lambda x: x.is_of_library))
 
 
 def _by_launch(given: Mapping[str, _T]) -> dict[int, _T]:

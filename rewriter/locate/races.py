@@ -61,7 +61,7 @@ def find_races(located: Located, launches: Sequence[Launch] = ()) -> tuple[Race,
     steps += [(launch.line, launch.index) for launch in located.launches]
     races: list[Race] = []
     scope, inside = _Scope(), False
-    for _, step in sorted(steps, key=lambda one: one[0]):
+    for _, step in sorted(steps, key=lambda x: x[0]):
         if isinstance(step, StreamAction):
             if step.kind in ("begin", "end"):
                 scope, inside = _Scope(), step.kind == "begin"

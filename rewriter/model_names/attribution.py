@@ -226,7 +226,7 @@ class _Attribution:
             if not possible:
                 continue
             # The calls are in the order of the graph, or nearly so.
-            node = min(possible, key=lambda one: self._order[one.name])
+            node = min(possible, key=lambda x: self._order[x.name])
             values = (*self._reads[launch.index], *self._writes[launch.index])
             before = {x for x in values if x in self._held}
             if launch.kind == "triton_user" or _template(launch):

@@ -138,7 +138,7 @@ class _Call:
         if start is None or operator is None:
             raise UnreadError(f"torch has no operator for {function}")
         stream = iter(arguments(self.text, start.end() - 1))
-        ordered = sorted(operator.parameters, key=lambda one: not one.is_out)
+        ordered = sorted(operator.parameters, key=lambda x: not x.is_out)
         try:
             values = {parameter.name: self._typed(parameter.type, stream) for parameter in ordered}
         except StopIteration:

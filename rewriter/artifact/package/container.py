@@ -352,7 +352,7 @@ def _check_sizes(path: Path, entries: list[zipfile.ZipInfo]) -> None:
     if total > _BOMB_BYTES and total > _BOMB_RATIO * there:
         raise _refused(path, f"its {there:,} bytes claim to hold {total:,}")
     end = 0
-    for entry in sorted(entries, key=lambda one: one.header_offset):
+    for entry in sorted(entries, key=lambda x: x.header_offset):
         if entry.header_offset < 0:
             raise _corrupt(path, "an entry begins before the file")
         if entry.header_offset < end:

@@ -112,7 +112,7 @@ def _of_vllm(path: Path, indexes: list[Path], models: list[Path]) -> SavedDirect
     opened += [wrapper for artifact in contained for wrapper in artifact.wrappers]
     taken: Counter[str] = Counter()
     named = [_named(path, wrapper, titles, taken) for wrapper in opened]
-    named.sort(key=lambda one: natural_order(_name(one)))
+    named.sort(key=lambda x: natural_order(_name(x)))
     gathered = gather(path, named, unread)
     return _saved(VLLM, gathered, tuple(_renamed(x, gathered.wrappers) for x in contained))
 

@@ -336,7 +336,7 @@ def trace_back(
             if place is not None and made[place]:
                 led |= {place, origins.get(source.step, place)}
         if led:
-            origins[node.step.position] = max(sorted(led), key=lambda one: grown[one] or 0.0)
+            origins[node.step.position] = max(sorted(led), key=lambda x: grown[x] or 0.0)
     began: dict[int, list[int]] = {}  # positions of launches over the tolerance, by origin
     for position, launch in enumerate(launches):
         before, after, own = given[position], made[position], grown[position]

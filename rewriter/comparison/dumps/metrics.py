@@ -268,7 +268,7 @@ def _integer_maximum(
     ties = errors.eq(peak).nonzero().squeeze(1)[: None if peak >= 2**53 else 1]
     rows = zip(places[ties].tolist(), a[ties].tolist(), b[ties].tolist(), strict=True)
     found = [Extreme(abs(x - y), (place,), x, y) for place, x, y in rows]
-    return max(found, key=lambda one: one.error)
+    return max(found, key=lambda x: x.error)
 
 
 def _integer_error(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -111,7 +111,7 @@ _ADDED = tuple(field.name for field in fields(Totals) if field.type in ("int", "
 
 def _larger(earlier: Extreme | None, later: Extreme | None) -> Extreme | None:
     known = (extreme for extreme in (earlier, later) if extreme is not None)
-    return max(known, key=lambda one: one.error, default=None)
+    return max(known, key=lambda x: x.error, default=None)
 
 
 def _index(position: int, shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:

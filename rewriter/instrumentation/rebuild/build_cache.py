@@ -183,7 +183,7 @@ def _products(place: Path) -> Iterator[tuple[Path, int, int]]:
 def remove_oldest(files: Iterable[tuple[Path, int, int]], limit: int) -> bool:
     """Remove the files that were used least recently, until the others have no more than `limit`
     bytes. `files` are paths, sizes and times. Returns whether any was removed."""
-    oldest = sorted(files, key=lambda one: one[2])
+    oldest = sorted(files, key=lambda x: x[2])
     size = sum(file[1] for file in oldest)
     removed = size > limit
     for path, bytes_, _ in oldest:

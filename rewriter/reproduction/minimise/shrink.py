@@ -104,7 +104,7 @@ def _narrowed(tensor: torch.Tensor, size: int, smaller: int) -> torch.Tensor:
         if extent == size:
             view = view.narrow(dimension, 0, smaller)
     strides = tensor.stride()
-    order = sorted(range(tensor.dim()), key=lambda one: -strides[one])
+    order = sorted(range(tensor.dim()), key=lambda x: -strides[x])
     stride, step = [0] * tensor.dim(), 1
     for dimension in reversed(order):
         if strides[dimension]:

@@ -55,7 +55,7 @@ class Memory:
                 line = frame.f_lineno
                 break
             frame = frame.f_back
-        nearest = min(self.ranges, key=lambda one: max(one[0] - address, address - one[1] + 1, 0))
+        nearest = min(self.ranges, key=lambda x: max(x[0] - address, address - x[1] + 1, 0))
         start, end, parameter, item = nearest
         if any(fault["line"] == line for fault in self.faults):
             return

@@ -33,7 +33,7 @@ def moved(call: Any, given: Given, kind: torch.dtype) -> Any:
     exact = all(bounded.error is None for bounded in given)
     errors = None if exact else call(bound_of)
     if isinstance(errors, torch.Tensor):  # what pads has no bound of an element
-        padding = call(lambda one: torch.zeros_like(one.bound()) if one.is_real else one.value)
+        padding = call(lambda x: torch.zeros_like(x.bound()) if x.is_real else x.value)
         # It is of the type of the elements: a number of Python may lie between two of these.
         kept = padding.to(kind).to(padding.dtype) if kind.is_floating_point else padding
         errors = torch.where(padding == 0, errors, (padding - kept).abs().nan_to_num(0.0))
@@ -41,7 +41,7 @@ def moved(call: Any, given: Given, kind: torch.dtype) -> Any:
     def made(value: torch.Tensor, error: torch.Tensor | None) -> Bounded:
         rounds = value.is_floating_point() or value.is_complex()
         dtype = kind if rounds else value.dtype
-        last = max(given, key=lambda one: one.steps, default=Bounded(value))
+        last = max(given, key=lambda x: x.steps, default=Bounded(value))
         return Bounded(value, error, dtype, last.terms, last.steps, last.through)
 
     return each_result(call(value_of), errors, made)
@@ -75,7 +75,7 @@ def extreme(call: Any, given: Given, kind: torch.dtype) -> Any:
     largest = max((float(bound.max()) for bound in bounds), default=0.0)
 
     def made(value: torch.Tensor, _: Any) -> Bounded:
-        last = max(given, key=lambda one: one.steps)
+        last = max(given, key=lambda x: x.steps)
         is_real = value.is_floating_point()
         # Which of two it is, where they are closer than the bound, is for rounding to decide.
         far = largest if is_real else torch.inf

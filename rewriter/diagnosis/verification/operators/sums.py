@@ -33,7 +33,7 @@ def summed(name: str, call: Any, args: Any, given: Given, kind: torch.dtype) -> 
         source = given[0]
         if source.error is None:
             return rounded(value, None, kind, given)
-        uncertain = call(lambda one: one.bound() if one is source else one.value)
+        uncertain = call(lambda x: x.bound() if x is source else x.value)
         return rounded(value, torch.where(uncertain > 0, torch.inf, 0.0), kind, given)
     terms = max(1, given[0].value.numel() // max(1, value.numel()))
     if value.shape == given[0].value.shape:  # a running sum, or a scatter: any may take them all

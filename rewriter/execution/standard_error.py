@@ -43,6 +43,7 @@ _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<fun
 _SAID = {
     "CompileError": re.compile(r": (?:fatal )?error: (.+)"),
     "TorchRuntimeError": re.compile(r": got (\w+\(.+\))$"),
+    "BackendCompilerFailed": re.compile(r"^(\w[\w.]*: .+)"),
 }
 _TRACED = "from user code:"  # before the frames of what Dynamo was tracing
 # A program that Python cannot read has no traceback.
@@ -101,7 +102,8 @@ def exception(text: str) -> Raised | None:
             end = next((at for at, x in enumerate(rest) if x and not x[0].isspace()), None)
             if end is not None:
                 raised = rest[end].strip()[:_LONGEST]
-                raised += _said(raised, rest[end:])
+                if said := _said(raised, rest[end + 1 :]):
+                    raised = raised.rstrip(":") + said
                 traced = rest[rest.index(_TRACED) :] if _TRACED in rest[end:] else ()
                 place = _place(rest[:end], traced, is_late=bool(_LATE.search(raised)))
                 outer = raised_by[bool(prefix)]

@@ -45,6 +45,12 @@ ENDS = {
         "E: CppCompileError: C++ compile error: no 'x' here while compiling what is "
         "called at model.py:3",
     ),
+    "backend": (
+        BEGUN + LIBRARY % "_inductor/compile_fx" + "torch.BackendCompilerFailed: "
+        "backend='inductor' raised:\nRuntimeError: no grad\n\nSet TORCHDYNAMO_VERBOSE=1\n",
+        "torch.BackendCompilerFailed: backend='inductor' raised: RuntimeError: no grad while "
+        "compiling what is called at model.py:3",
+    ),
     "library": (HEAD + LIBRARY % "run" + "ValueError: no\n", "ValueError: no"),
     "traced": (
         BEGUN + LIBRARY % "_dynamo/exc" + "torch.TorchRuntimeError: no\n  Explanation: "

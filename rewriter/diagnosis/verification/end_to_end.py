@@ -24,7 +24,13 @@ from rewriter.diagnosis.verification.given_graphs import GivenGraphs, graph_text
 from rewriter.diagnosis.verification.graph_types import graph_sizes, tensor_type
 from rewriter.diagnosis.verification.judge import compare_node, value_of
 from rewriter.diagnosis.verification.left import CallResults, Left
-from rewriter.diagnosis.verification.types import Checked, Comparison, LaunchCheck, node_of
+from rewriter.diagnosis.verification.types import (
+    ANYTHING,
+    Checked,
+    Comparison,
+    LaunchCheck,
+    node_of,
+)
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import FlowNode, NoResult
 from rewriter.dump.reading import RunDump, RunStep, open_dump
@@ -153,7 +159,7 @@ def _outputs(
     results: CallResults, last: FlowNode, graph: FxGraph, evaluator: Evaluator
 ) -> CallCheck:
     """Check what the call returns, and what it leaves in inputs that the graph updates."""
-    run, found, reasons, missing = results.run, list[Checked](), list[str](), 0
+    run, found, reasons = results.run, list[Checked](), list[str]()
     for what, node in [*graph.finals.items(), *zip(last.returned, graph.outputs, strict=True)]:
         try:
             left: Left | None = None
@@ -163,13 +169,14 @@ def _outputs(
                 left = results.of_input(what)
             if left is not None:
                 found.append(_left(left, node, evaluator))
-                missing += found[-1].comparison.is_unknown and not evaluator.is_undefined(node)
+                if found[-1].comparison.is_unknown and not evaluator.is_undefined(node):
+                    reasons.append(f"{left.row.arg}: {ANYTHING}")
             elif isinstance(what, NoResult) and node in graph.nodes:
                 found += _never_written(run, what, node, evaluator)
         except UncheckedError as error:
             reasons.append(str(error))
-    why, missing = next(iter(reasons), ""), missing + len(reasons)
-    return CallCheck(run.name, run.artifact, tuple(found), why, missing=missing)
+    why = next(iter(reasons), "")
+    return CallCheck(run.name, run.artifact, tuple(found), why, missing=len(reasons))
 
 
 def _left(left: Left, node: str, evaluator: Evaluator) -> Checked:

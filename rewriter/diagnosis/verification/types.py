@@ -130,6 +130,12 @@ class LaunchCheck(RecordedLaunch):
         return next(wrong, self.results[0] if self.results else None)
 
 
+# Why nothing is known of a value.
+ANYTHING = (
+    "what its graph gives is NaN, depends on uninitialised memory, or on what rounding decides"
+)
+
+
 @dataclass(frozen=True)
 class Verification:
     """All launches of a dump, in the order in which they ran."""

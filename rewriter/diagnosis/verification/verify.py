@@ -21,7 +21,14 @@ from rewriter.diagnosis.verification.judge import compare_recorded
 from rewriter.diagnosis.verification.operators import products
 from rewriter.diagnosis.verification.received import LaunchValues
 from rewriter.diagnosis.verification.references import Reference, check_reference, reference_of
-from rewriter.diagnosis.verification.types import Checked, LaunchCheck, Outcome, Route, Verification
+from rewriter.diagnosis.verification.types import (
+    ANYTHING,
+    Checked,
+    LaunchCheck,
+    Outcome,
+    Route,
+    Verification,
+)
 from rewriter.diagnosis.verification.whole_graph import GraphOutcome, WholeGraph
 from rewriter.dump import dataflow
 from rewriter.dump.reading import RunDump, RunStep, open_dump
@@ -40,9 +47,6 @@ _NO_GRAPH = (
 _OTHER_GRAPH = (
     "none of the graphs that --graph names is known to be this wrapper's: name its "
     "fx_graph_transformed.py itself"
-)
-_ANYTHING = (
-    "what its graph gives is NaN, depends on uninitialised memory, or on what rounding decides"
 )
 _USERS = "a user wrote this kernel: --reference KERNEL=module:function names what it has to compute"
 
@@ -223,7 +227,7 @@ class _Call:
         unknown = ", ".join(outcome.unknown)
         reason = f"not of {unknown}: no node of the graph" if unknown else ""
         if unsure := [x.arg for x in outcome.results if x.comparison.is_unknown]:
-            reason += f"{'; ' if reason else ''}not of {', '.join(unsure)}: {_ANYTHING}"
+            reason += f"{'; ' if reason else ''}not of {', '.join(unsure)}: {ANYTHING}"
         return replace(found, together=outcome.group, reason=reason)
 
     def _by_fragment(self, base: LaunchCheck, values: LaunchValues) -> LaunchCheck | None:
@@ -238,7 +242,7 @@ class _Call:
 
     def _by(self, base: LaunchCheck, route: Route, results: Sequence[Checked]) -> LaunchCheck:
         if route != "arguments" and results and all(x.comparison.is_unknown for x in results):
-            return replace(base, reason=_ANYTHING)
+            return replace(base, reason=ANYTHING)
         outcome: Outcome = "agrees" if all(x.agrees for x in results) else "differs"
         return replace(base, outcome=outcome, route=route, results=tuple(results))
 

@@ -129,6 +129,27 @@ class GraphModule(torch.nn.Module):
     assert "getitem has another shape" in call.reason
 
 
+def test_an_output_that_the_graph_leaves_open_has_a_reason(tmp_path: Path) -> None:
+    """Rounding decides whether a divisor is zero."""
+    lines = (
+        ("mul", "cos.default(arg0_1)"),
+        ("part", "div.Tensor(mul, 3)"),
+        ("whole", "mul.Tensor(part, 3)"),
+        ("none", "sub.Tensor(whole, mul)"),
+        ("parts", "reciprocal.default(none)"),
+        ("sums", "mean.dim(parts, [0, 1], True)"),
+        ("add", "add.Tensor(arg0_1, sums)"),
+    )
+    of = {"sums": ': "f32[1, 1][1, 1]cpu"'}
+    body = "".join(
+        f"        {name}{of.get(name, f': {KIND}')} = torch.ops.aten.{x}\n" for name, x in lines
+    )
+    head, tail = GRAPH.split("        mul:")[0], "        return (add,)\n"
+    call = _check(tmp_path, X, head + body + tail)
+    assert (call.wrong, call.missing) == ((), 1)
+    assert call.reason.startswith("buf0: what its graph gives is NaN, ")
+
+
 WRAPPER = """# AOT ID: ['0_inference']
 from torch._inductor.async_compile import AsyncCompile
 async_compile = AsyncCompile()

@@ -35,8 +35,8 @@ def after_comparison(comparison: Comparison) -> tuple[str, str] | None:
     places = (first.a, first.b)
     of_a, of_b = (label(x.launch or 0, x.iteration) for x in places)
     if all(is_saved(getattr(x, side) for x in first.reads) for side in "ab"):
-        scripts = (alone(comparison.a, first.a.run, of_a), alone(comparison.b, first.b.run, of_b))
-        return "{} -o repro-a\n{} -o repro-b".format(*scripts), f"{ALONE}, from each dump"
+        a, b = alone(comparison.a, first.a.run, of_a), alone(comparison.b, first.b.run, of_b)
+        return f"{a} -o repro-a\n{b} -o repro-b", f"{ALONE}, from each dump"
     manifests = (comparison.manifest_a, comparison.manifest_b)
     programs = [(x.command or "").partition(" -- ")[2] for x in manifests]
     of_ranks = comparison.b.name.removeprefix("rank").isdecimal()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from rewriter.artifact.types import Wrapper
@@ -61,10 +62,8 @@ class GivenGraphs:
             return why
         own, others, beside = _fused(wrapper), set[str](), ""
         for _, code, name in (x for x in self._given if x[0] == text and x[1]):
-            with suppress(RewriterError):  # one that cannot be read says nothing
-                other = read_wrapper(Path(name), name, code.encode())
-                others |= _fused(other) if other is not None else set()
-                beside = name
+            others |= _fused_in(name, code)
+            beside = name
         if own and others and not own & others:
             there, here = (some(sorted(x), _NAMED) for x in (others, own))
             return f"the {beside} with it has kernels of {there}; the wrapper, of {here}"
@@ -75,6 +74,15 @@ def _fused(wrapper: Wrapper) -> set[str]:
     """What the fused kernels of a wrapper compute, the same in all kinds of wrappers."""
     launches = wrapper.located.launches
     return {canonical(x.kernel).removeprefix("fused ") for x in launches if is_fused(x)}
+
+
+@lru_cache  # each recorded call of a wrapper asks
+def _fused_in(name: str, code: str) -> frozenset[str]:
+    """The same of code beside a graph; empty if it cannot be read."""
+    with suppress(RewriterError):
+        wrapper = read_wrapper(Path(name), name, code.encode())
+        return frozenset() if wrapper is None else frozenset(_fused(wrapper))
+    return frozenset()
 
 
 def other_inputs(wrapper: Wrapper, text: str) -> str:

@@ -80,11 +80,20 @@ def is_whole(run: RunDump) -> bool:
     return run.table.keys() >= {x.index for x in wrapper.launches}
 
 
+def unrecorded_results(run: RunDump) -> set[str]:
+    """The buffers that launches write which were not recorded, as far as the wrapper tells."""
+    wrapper = wrapper_of(run)
+    launches = () if wrapper is None else wrapper.launches
+    missed = (x for x in launches if x.index not in run.table)
+    return {x.buffer for launch in missed for x in launch.args if x.role != "in"}
+
+
 def are_writes_recorded(run: RunDump, buffers: Collection[str]) -> bool:
     """Whether everything that writes these buffers was recorded, as far as the wrapper tells."""
     wrapper = wrapper_of(run)
-    others = () if wrapper is None else wrapper.located.other_uses
-    return is_whole(run) and not any(use.buffer in ("", *buffers) for use in others)
+    if wrapper is None or wrapper.unrecognised or unrecorded_results(run) & {*buffers}:
+        return False
+    return not any(use.buffer in ("", *buffers) for use in wrapper.located.other_uses)
 
 
 def selection_of(run: RunDump) -> Selection | None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 import sys
+from collections.abc import Collection
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -110,6 +114,37 @@ def test_a_clean_wrapper_agrees(wrapper: Path) -> None:
     alone = programs.document("verify", "clean.dump")
     assert [x["route"] for x in alone["launches"]] == ["", "operator", "", "operator", ""]
     assert "cache" in alone["launches"][0]["reason"]
+
+
+def _lose(dump: str, lost: Collection[Any]) -> str:
+    """A copy of a dump without these launches, and without these files of values."""
+    part = Path(f"part of {dump}")
+    shutil.rmtree(part, ignore_errors=True)
+    shutil.copytree(dump, part)
+    (run,) = open_dump(part).runs
+    (table,) = part.rglob("launches.json")
+    facts = json.loads(table.read_text())
+    facts["launches"] = [x for x in facts["launches"] if x["launch"] not in lost]
+    table.write_text(json.dumps(facts))
+    events = run.path / "events.jsonl"
+    rows = events.read_text().splitlines(keepends=True)
+    events.write_text("".join(x for x in rows if json.loads(x).get("launch") not in lost))
+    for file in lost:
+        (run.path / str(file)).unlink(missing_ok=True)
+    return str(part)
+
+
+@pytest.mark.parametrize("size", [1, pytest.param(2, marks=exhaustive)])
+def test_nothing_is_accused_where_launches_or_values_were_not_recorded(
+    size: int, wrapper: Path
+) -> None:
+    programs.document("verify", str(wrapper), "-d", "clean.dump")
+    (run,) = open_dump("clean.dump").runs
+    files = [str(x.relative_to(run.path)) for x in sorted(run.path.glob("0*/before*.pt"))]
+    assert (len(run.table), len(files)) == (5, 18)
+    for lost in combinations([*run.table, *files], size):
+        found = programs.document("diagnose", _lose("clean.dump", lost))
+        assert not found["findings"], lost
 
 
 def test_launches_with_faults_differ_and_no_other(

@@ -22,7 +22,11 @@ from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.documents import LaunchRow
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import TensorRow, renamed
-from rewriter.execution.dumped_wrappers import are_writes_recorded, wrapper_of
+from rewriter.execution.dumped_wrappers import (
+    are_writes_recorded,
+    unrecorded_results,
+    wrapper_of,
+)
 
 # Sizes, strides, and where it begins, in elements.
 _VIEW = re.compile(
@@ -50,6 +54,7 @@ class CallResults:
         self.run, self.nodes, self._last = run, nodes, last
         self._inputs = {row.arg: row for row in dataflow.tensors(run.inputs)}
         self._wrapper = wrapper_of(run)
+        self._unrecorded = unrecorded_results(run)
         self.writers: dict[str, FlowNode] = {}  # the last launch that wrote a buffer
         self._parts: dict[str, list[tuple[TensorRow, LaunchRow]]] = {}
         for node in nodes:
@@ -66,7 +71,7 @@ class CallResults:
         given = self._inputs.get(name)
         if given is None:
             return None
-        parts = self._parts.get(name, [])
+        parts = self._parts_of(name)
         whole = [row for row, _ in parts if row.size == given.size]
         if not parts or (whole and parts[-1][0] is whole[-1]):
             row = renamed(whole[-1], name) if parts else given
@@ -76,7 +81,7 @@ class CallResults:
     def returned(self, row: TensorRow, kind: TensorType | None) -> Left:
         """A returned tensor, of which a row is the result of its last writer."""
         name = dataflow.output_variable(row.arg)
-        parts = self._parts.get(name, [])
+        parts = self._parts_of(name)
         row = renamed(row, name)
         whole = Left(row, received.load(self.run, row))
         if kind is None or kind.numel in (None, row.size) or not parts:
@@ -97,6 +102,12 @@ class CallResults:
         row = structs.replace(row, shape=shape, stride=stride, file="")
         return self._assembled(row, parts, None)
 
+    def _parts_of(self, name: str) -> list[tuple[TensorRow, LaunchRow]]:
+        """What launches wrote to a buffer. Raises `UncheckedError` if one was not recorded."""
+        if name in self._unrecorded:
+            raise UncheckedError(f"a launch that writes {name} was not recorded")
+        return self._parts.get(name, [])
+
     def _stride(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
         """How a buffer lies in memory by what launches were given, where that is not as the graph
         says: a convolution may want it channels-last. Empty if no launch was given all of it."""
@@ -110,7 +121,8 @@ class CallResults:
         """The buffers given to a launch of which no launch wrote a part, and where that is."""
         facts = self.run.launch_row(launch)
         for name, row in received.given(self.run.rows(node.step)).items():
-            parts = self._parts.get(dataflow.buffer_of(facts, name), [])
+            root = dataflow.buffer_of(facts, name)
+            parts = [] if root in self._unrecorded else self._parts.get(root, [])
             is_whole = any(part.size >= row.size for part, _ in parts)
             if not parts or is_whole or name in self._inputs:
                 continue

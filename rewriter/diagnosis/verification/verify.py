@@ -130,13 +130,15 @@ class _Call:
         launches = list(self._launches.values())
         claims = values_of(launches, entry, graph).held
         found: dict[str, Callable[[], WholeGraph]] = {}
-        found[entry.name] = partial(WholeGraph, graph, claims, self._run, tensors, sizes)
+        own = [x for x in launches if x.scope == entry.name]
+        found[entry.name] = partial(WholeGraph, graph, own, claims, self._run, tensors, sizes)
         for name, inner in functional.subgraphs(text, functional.schemas(self._run)).items():
             for scope in {x.scope for x in launches if x.scope.endswith(name)}:
                 inside = [x for x in launches if x.scope == scope]
                 claims = values_inside(inside, scope, inner).held
                 names = inner_names(inside, inner)
-                found[scope] = partial(WholeGraph, inner, claims, self._run, {}, sizes, names)
+                made = partial(WholeGraph, inner, inside, claims, self._run, {}, sizes, names)
+                found[scope] = made
         return found
 
     def checks(self) -> Iterator[LaunchCheck]:

@@ -9,7 +9,7 @@ sum. A launch that reads it is then checked together with its producer, from wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -57,12 +57,12 @@ class _Held:
 
     `made` is the launch. If no node matches, `sources` are the values that the launch could compute
     from, and `group` the launches that received them. `view` is the view of the node that it is;
-    empty if several are possible.
+    empty if several are possible. There is no `row` where what the launch wrote was not saved.
     """
 
     nodes: tuple[str, ...]
     view: str
-    row: TensorRow
+    row: TensorRow | None
     made: int
     sources: Mapping[str, Bounded]
     group: tuple[int, ...] = ()
@@ -70,9 +70,11 @@ class _Held:
 
 @dataclass
 class WholeGraph:
-    """Follows one call through its launches, in the order in which they ran."""
+    """Follows one call of a function of a wrapper through the launches of that function, in the
+    order in which they ran."""
 
     _graph: FxGraph
+    _launches: Sequence[Launch]
     _claims: Mapping[tuple[str, int], str]
     _run: RunDump
     _inputs: Mapping[str, TensorRow]
@@ -81,6 +83,9 @@ class WholeGraph:
     _held: dict[str, _Held] = field(default_factory=dict, init=False)
     _taken: set[str] = field(default_factory=set, init=False)
     _made: dict[str, _Held] = field(default_factory=dict, init=False)  # by node, where checked
+    _last: int = field(default=-1, init=False)  # the launch that was checked last
+    # What the launches called whose results are not known: any node of these may be theirs.
+    _missed: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self._types = Evaluator(self._graph, {}, self._sizes)
@@ -91,6 +96,7 @@ class WholeGraph:
     def check(self, values: LaunchValues) -> GraphOutcome:
         """Check a launch, and remember which nodes its results are."""
         launch = values.launch
+        self._forget_until(launch)
         if calls.is_unregistered(launch.kernel.removeprefix("torch.ops.")):
             return self._check_given(values)
         known, group = self._known(launch, values.given)
@@ -122,7 +128,8 @@ class WholeGraph:
             if not nodes and is_call:  # calls of one operator come in the order of the graph
                 held = self._held_by(argument)
                 before = held.nodes if held is not None else ()
-                nodes = before if argument.role == "inout" else tuple(candidates[:1])
+                in_order = () if called(launch) & self._missed else tuple(candidates[:1])
+                nodes = before if argument.role == "inout" else in_order
             # A library may convolve without the bias of the node, which a kernel adds later.
             read = [x for x in launch.tensors if x.role != "out"]
             text = (self._graph.nodes[x].call for x in nodes if x in self._graph.nodes)
@@ -143,6 +150,23 @@ class WholeGraph:
             raise problem
         return outcome
 
+    def _forget_until(self, launch: Launch) -> None:
+        """Forget what is in the results of the launches before one that were not recorded, or not
+        in full: what earlier launches left in them is not there any more."""
+        last, self._last = self._last, launch.index
+        is_again = launch.index <= last  # in a loop
+        for other in self._launches:
+            is_after, is_before = other.index >= last, other.index < launch.index
+            if not (is_after or is_before if is_again else is_after and is_before):
+                continue
+            for argument in other.args:
+                held = self._held_by(argument)
+                is_written = argument.type == "tensor" and argument.role != "in"
+                if is_written and (held is None or held.made != other.index):
+                    unknown = _Held((), "", None, other.index, {})
+                    self._hold(argument, unknown, is_checked=False)
+                    self._missed |= {other.kernel.removeprefix("torch.ops."), *called(other)}
+
     def _hold(self, argument: Argument, held: _Held, *, is_checked: bool) -> None:
         self._held[_variable(argument)] = self._held[argument.buffer] = held
         if is_checked and len(held.nodes) == 1:  # of several, it may be none to the last bit
@@ -154,6 +178,10 @@ class WholeGraph:
         launch = values.launch
         path = launch.kernel.removeprefix("torch.ops.")
         claims = {self._claim(x, launch) for x in values.results.values()}
+        if any(map(calls.is_unregistered, self._missed)):
+            raise UncheckedError(
+                "a call before it, which was not recorded, may be of the same node"
+            )
         waiting = self._own.keys() - self._taken  # their launches come later
         called = [x for x in self._graph.nodes.values() if self._own.get(x.name) == path]
         nodes = [
@@ -225,7 +253,8 @@ class WholeGraph:
             if (name := waiting.pop()) in seen:
                 continue
             seen.add(name)
-            if name not in but and (held := self._made.get(name)) is not None:
+            held = self._made.get(name)
+            if name not in but and held is not None and held.row is not None:
                 self._add(known, (name,), held.row, held.row, held.view, is_view=False)
             elif name in self._inputs:
                 self._add(known, (name,), self._inputs[name], self._inputs[name], is_view=False)
@@ -259,7 +288,7 @@ class WholeGraph:
             held = self._held_by(argument)
             if held is None and variable:
                 self._add(known, (variable,), row, self._inputs.get(variable), is_view=is_view)
-            elif held is None:
+            elif held is None or held.row is None:
                 continue
             elif held.nodes:
                 self._add(known, held.nodes, row, held.row, held.view, is_view=is_view)

@@ -148,6 +148,14 @@ def test_a_value_that_changed_after_its_launch_is_a_wrong_argument(tmp_path: Pat
     assert (comparison.wrong, comparison.at, comparison.got) == (1, (2, 1), 5.0)
 
 
+def test_behind_a_call_that_was_not_recorded_none_is_accused(tmp_path: Path) -> None:
+    call = _Call(tmp_path)
+    call.skip(["buf0", "buf1"], ["buf2"], kernel="torch.ops.nobody.mix.default", kind="custom_op")
+    given = {"buf2": MIX, "x": X}
+    with pytest.raises(UncheckedError, match="was not recorded"):
+        call.own("mix", "buf4 = CALL([buf2, x], 0.5, 3)", given, {"buf4": COS})
+
+
 def test_what_another_kernel_rounded_otherwise_agrees(tmp_path: Path) -> None:
     given = {"again": SIN * (1 + 3e-7), "buf1": COS}
     assert not torch.equal(given["again"], SIN)

@@ -153,12 +153,9 @@ class WholeGraph:
     def _forget_until(self, launch: Launch) -> None:
         """Forget what is in the results of the launches before one that were not recorded, or not
         in full: what earlier launches left in them is not there any more."""
-        last, self._last = self._last, launch.index
-        is_again = launch.index <= last  # in a loop
-        for other in self._launches:
-            is_after, is_before = other.index >= last, other.index < launch.index
-            if not (is_after or is_before if is_again else is_after and is_before):
-                continue
+        before = [x for x in self._launches if self._last <= x.index < launch.index]
+        self._last = launch.index
+        for other in before:
             for argument in other.args:
                 held = self._held_by(argument)
                 is_written = argument.type == "tensor" and argument.role != "in"

@@ -114,6 +114,18 @@ def test_strides_do_not_matter(
     assert measure([view]) == measure([copy])
 
 
+@pytest.mark.parametrize("shape", [(1500, 333), (9, 70_000), (70_000, 9), (40, 64, 81), (8, 8)])
+@pytest.mark.parametrize(
+    "dtype", [torch.int8, torch.float16, torch.float32, torch.int64, torch.complex128]
+)
+def test_transposed_matrices_are_measured_as_their_copies(
+    shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    whole = torch.randn(shape).mul(100).to(dtype).mT
+    for view in (whole, whole[..., 1:, 3:], whole[..., ::2, :], whole[..., ::2]):
+        assert measure([view]) == measure([view.contiguous()])
+
+
 def test_the_fingerprint_of_version_1_stays() -> None:
     assert fingerprint(torch.zeros(0)) == FIRST["nothing"]
     assert fingerprint(torch.arange(100_000, dtype=torch.int32)) == FIRST["numbers"]

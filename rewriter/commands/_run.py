@@ -24,6 +24,7 @@ from rewriter.commands._output import (
     verdict_lines,
 )
 from rewriter.commands._selection import ProbedRunOptions, check_variables, selection
+from rewriter.core.dtypes import short_dtype
 from rewriter.core.errors import RewriterError
 from rewriter.core.terminal import message, say, table
 from rewriter.core.text import figure
@@ -266,8 +267,6 @@ def _crash(done: RunDocument, probed: str) -> list[str]:
 
 
 def _rows(done: RunDocument) -> Iterator[list[str]]:
-    from rewriter.core.dtypes import short_dtype
-
     for launch, runs, outputs in done.launches:
         first = [str(launch.index), launch.kernel, str(runs)]
         for row in outputs or [{}]:

@@ -299,8 +299,8 @@ def _load_file(path: str) -> Any:
     try:
         return torch.load(path, weights_only=True)
     except Exception as error:
-        # Without torch's advice to load untrusted files unchecked.
-        reason = re.split(r"In PyTorch 2\.6|Re-running|\n", str(error).strip())[0].strip()
+        # Without advice to load untrusted files unchecked, and the guess that one is damaged.
+        reason = re.split(r"In PyTorch 2\.6|Re-running|\. |\n", str(error).strip())[0].strip()
         if not reason or isinstance(error, (KeyError, IndexError)):
             reason = "it is no file of torch.save"  # the pickle module's message would not help
         raise ProblemError(

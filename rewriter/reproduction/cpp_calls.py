@@ -44,21 +44,19 @@ _TRUTH = ("static_cast<bool>", "PyBool_FromLong")
 _NOTHING = ("std::nullopt", "torch::stable::detail::from(std::nullopt)", "c10::IValue()", "Py_None")
 _DEVICES = ("torch_python_thp_device_new", "c10::Device")
 # torch/_export/serde/schema.py numbers them; 0 is unknown.
-_SCALAR_TYPES = (
-    "", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32",
-    "complex64", "complex128", "bool", "bfloat16",
-)  # fmt: skip
-_LAYOUTS = (
-    "",
-    "sparse_coo",
-    "sparse_csr",
-    "sparse_csc",
-    "sparse_bsr",
-    "sparse_bsc",
-    "_mkldnn",
-    "strided",
-)
-_FORMATS = ("", "contiguous_format", "channels_last", "channels_last_3d", "preserve_format")
+_NUMBERED = {
+    "as_scalar_type": (
+        "", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
+        "complex32", "complex64", "complex128", "bool", "bfloat16",
+    ),
+    "as_layout": (
+        "", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "_mkldnn",
+        "strided",
+    ),
+    "as_memory_format": (
+        "", "contiguous_format", "channels_last", "channels_last_3d", "preserve_format",
+    ),
+}  # fmt: skip
 
 
 @dataclass
@@ -311,12 +309,10 @@ class _Call:
                 return f"[{', '.join(self.names.number(next(ints)) for _ in value)}]"
             case "as_none":
                 return "None"
-            case "as_scalar_type" if 0 < value < len(_SCALAR_TYPES):
-                return f"torch.{_SCALAR_TYPES[value]}"
-            case "as_layout" if 0 < value < len(_LAYOUTS):
-                return f"torch.{_LAYOUTS[value]}"
-            case "as_memory_format" if 0 < value < len(_FORMATS):
-                return f"torch.{_FORMATS[value]}"
+            case "as_scalar_type" | "as_layout" | "as_memory_format" if (
+                0 < value < len(_NUMBERED[kind])
+            ):
+                return f"torch.{_NUMBERED[kind][value]}"
             case "as_device":
                 place = f":{value['index']}" if value.get("index") is not None else ""
                 return f"torch.device({value['type'] + place!r})"

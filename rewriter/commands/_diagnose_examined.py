@@ -25,7 +25,7 @@ from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verdict import NonFiniteVerdict
 from rewriter.diagnosis.verification.types import Verification
 from rewriter.diagnosis.wrapper_text import examine_kernels, examine_lifetimes, examine_races
-from rewriter.dump import dataflow, eager_calls
+from rewriter.dump import eager_calls, launched
 from rewriter.dump.reading import open_dump
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.instrumentation.types import Selection
@@ -226,7 +226,7 @@ def _structure(dump: Path | None, artifact: Artifact | None) -> Iterator[Examine
     if dump is not None:
         yield examine_operators(open_dump(dump))
     for wrapper, run in known:
-        empty, lines = dataflow.empty_variables(run), run.names.lines
+        empty, lines = launched.empty_variables(run), run.names.lines
         lifetimes = examine_lifetimes(
             wrapper, run=run.name, empty=empty, graph=run.graph, lines=lines, extra=extra
         )

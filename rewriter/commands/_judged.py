@@ -11,7 +11,7 @@ from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.diagnosis.verdict_text import next_command
 from rewriter.dump import timing
-from rewriter.dump.reading import was_stopped
+from rewriter.dump.document_files import was_stopped
 from rewriter.dump.timing import Timed
 from rewriter.execution.conclusion import Conclusion, write_conclusion
 from rewriter.instrumentation.types import Selection

@@ -25,7 +25,7 @@ from rewriter.diagnosis.verdict import CrashVerdict, NonFiniteVerdict
 from rewriter.diagnosis.verdict_text import OPTIONS, WRAPPER
 from rewriter.dump import recorded, timing
 from rewriter.dump.directory import dump_directory
-from rewriter.dump.reading import was_stopped
+from rewriter.dump.document_files import was_stopped
 from rewriter.dump.rows import TensorRow
 from rewriter.dump.summary import Anomaly
 from rewriter.dump.timing import Timed

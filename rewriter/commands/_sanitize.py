@@ -38,7 +38,7 @@ from rewriter.diagnosis.fill_patterns import FILLINGS, OFF, VARIABLE
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.sanitized import CHECKS, Check
 from rewriter.diagnosis.wrapper_text import examine_lifetimes, examine_races
-from rewriter.dump import dataflow
+from rewriter.dump import launched
 from rewriter.dump.reading import Dump, open_dump
 from rewriter.execution import program
 from rewriter.execution.dumped_wrappers import wrapper_of
@@ -287,7 +287,7 @@ def _texts(
     wrappers: Sequence[tuple[Wrapper, str]], checks: set[Check], dumps: Sequence[Dump] = ()
 ) -> Iterator[Examined]:
     """What the texts of the wrappers show, each with that of its graph, if it is known."""
-    empty = {name for dump in dumps for run in dump.runs for name in dataflow.empty_variables(run)}
+    empty = {name for dump in dumps for run in dump.runs for name in launched.empty_variables(run)}
     for wrapper, graph in wrappers:
         if "race" in checks:
             yield examine_races(wrapper)

@@ -17,7 +17,7 @@ from rewriter.comparison.dumps.types import Comparison, LaunchComparison
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import level_style, say
 from rewriter.core.text import counted, some
-from rewriter.dump.dataflow import OUTPUTS
+from rewriter.dump.launched import OUTPUTS
 
 if TYPE_CHECKING:
     from rewriter.comparison.dumps.ranks import Ranks

@@ -23,7 +23,7 @@ from rewriter.diagnosis.wrapper_text import (
     examine_races,
     shown_by_text,
 )
-from rewriter.dump.dataflow import variable
+from rewriter.dump.launched import variable
 from rewriter.locate import operators
 from rewriter.locate.names import canonical
 from rewriter.locate.types import Argument, Launch

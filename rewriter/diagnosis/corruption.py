@@ -18,7 +18,7 @@ from rewriter.diagnosis.evidence import finding_at, located
 from rewriter.diagnosis.findings import Certainty, Finding
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verdict_text import statistics
-from rewriter.dump import dataflow, saved
+from rewriter.dump import launched, saved
 from rewriter.dump.documents import LaunchRow
 from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.dump.rows import TensorRow
@@ -102,7 +102,7 @@ def _finding(one: Changed) -> Finding:
     certainty: Certainty = "likely"
     index = None if only is None else only.launch
     launch = located(run)[0].get(index)
-    memory = {name, dataflow.buffer_of(run.launch_row(index), name)}
+    memory = {name, launched.buffer_of(run.launch_row(index), name)}
     if launch is not None and any({x.name, x.buffer} & memory for x in launch.args):
         certainty = "shown"
         what = f"changes {name}, which it is only given to read"
@@ -197,12 +197,12 @@ class _Tracker:
     def _pairs_at(
         self, step: RunStep, facts: LaunchRow
     ) -> Iterator[tuple[ValueRecord, ValueRecord]]:
-        rows = dataflow.tensors(self._run.rows(step))
+        rows = launched.tensors(self._run.rows(step))
         if facts.kind == "collective":
-            self._arriving.update(dataflow.variable(row.arg) for row in rows)
+            self._arriving.update(launched.variable(row.arg) for row in rows)
         scope = "" if step.launch is None else facts.scope
         views = _views(self._launches.get(step.launch), facts)
-        roots = {row.arg: dataflow.buffer_of(facts, row.arg) for row in rows}
+        roots = {row.arg: launched.buffer_of(facts, row.arg) for row in rows}
         writes = {roots[row.arg] for row in rows if row.role != "in"}
         before = {row.arg: row for row in rows if row.phase == "before"}
         for row in rows:
@@ -233,7 +233,7 @@ class _Tracker:
         self._last = {  # without memory that was written, under whichever name
             (scope, name): last
             for (scope, name), last in self._last.items()
-            if not {name, last.root, dataflow.buffer_of(facts, name)} & written
+            if not {name, last.root, launched.buffer_of(facts, name)} & written
         }
         for row in rows:
             if row.phase == "after" and (row.arg, "after") not in views:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from rewriter.core.text import figure
 from rewriter.diagnosis.verdict import ElementRead, ElementStep, Producer
-from rewriter.dump import dataflow
+from rewriter.dump import launched
 from rewriter.dump.dataflow import Flow, FlowNode, ValueOrigin
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import NonFinite, TensorRow
@@ -90,7 +90,7 @@ def _following(
 
 def _given(run: RunDump, flow: Flow, node: FlowNode) -> Iterator[_Given]:
     """The floating-point inputs of a launch that were saved."""
-    rows = {row.arg: row for row in dataflow.tensors(dataflow.reads(flow.rows(node)))}
+    rows = {row.arg: row for row in launched.tensors(launched.reads(flow.rows(node)))}
     for name, sources in node.given.items():
         source = sources[0] if len(sources) == 1 else None
         row = rows.get(name)

@@ -17,7 +17,7 @@ from rewriter.diagnosis.findings import Certainty, Finding, FindingKind
 from rewriter.diagnosis.training import Forward
 from rewriter.diagnosis.verdict import Producer, VerdictArgument
 from rewriter.diagnosis.verdict_text import argument_lines
-from rewriter.dump import dataflow
+from rewriter.dump import launched
 from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.dump.rows import EventRow, TensorRow, ValueRow
@@ -37,7 +37,7 @@ class Evidence:
         self.facts = run.launch_row(step.launch)
         self._static: Mapping[int | None, Launch] = {}
         self._inputs: tuple[str, ...] = ()
-        if not dataflow.values(self.rows):
+        if not launched.values(self.rows):
             self._static, self._inputs = located(run)
 
     def on_gpu(self, arguments: Iterable[VerdictArgument]) -> bool:
@@ -48,13 +48,13 @@ class Evidence:
 
     def arguments(self) -> Iterator[VerdictArgument]:
         """The arguments that were recorded before the launch, then the others that are known."""
-        given = dataflow.reads(self.rows)
+        given = launched.reads(self.rows)
         sources = self._sources() if given else {}
         for row in given:
             producer = None
             if isinstance(row, TensorRow):
                 producer = sources.get(row.arg) or self._producer(
-                    row.arg, dataflow.buffer_of(self.facts, row.arg)
+                    row.arg, launched.buffer_of(self.facts, row.arg)
                 )
             yield self._argument(row.arg, row.role, row, producer)
         named = {row.arg for row in given}
@@ -62,12 +62,12 @@ class Evidence:
         for role, name, root, is_tensor in self._known():
             if name not in named:
                 producer = self._producer(name, root) if role != "out" and is_tensor else None
-                after = next((x for x in dataflow.results(self.rows) if x.arg == name), None)
+                after = next((x for x in launched.results(self.rows) if x.arg == name), None)
                 yield self._argument(name, role, after, producer)
 
     def with_results(self) -> Iterator[VerdictArgument]:
         """The arguments, each with what the launch left in it, then the other results."""
-        written = {row.arg: row for row in dataflow.results(self.rows)}
+        written = {row.arg: row for row in launched.results(self.rows)}
         for argument in self.arguments():
             after = written.pop(argument.name, None)
             is_after = argument.row is not None and argument.row.phase == "after"
@@ -79,7 +79,7 @@ class Evidence:
     ) -> VerdictArgument:
         """An argument; if it is an input of a backward, with what its forward saved there."""
         is_input = producer is not None and producer.launch is None
-        saved = self._forward.saved(dataflow.variable(name)) if is_input else None
+        saved = self._forward.saved(launched.variable(name)) if is_input else None
         return VerdictArgument(
             name, role, row, producer, model=in_model(self._run, name), saved=saved
         )
@@ -99,7 +99,7 @@ class Evidence:
         for role, name, *_ in chain(*labels):
             if name not in seen:
                 seen.add(name)
-                yield role, name, dataflow.buffer_of(self.facts, name), True
+                yield role, name, launched.buffer_of(self.facts, name), True
 
     def _sources(self) -> dict[str, Producer]:
         """The producers by argument, as far as the recorded values show them."""
@@ -113,13 +113,13 @@ class Evidence:
         for step in reversed(self._run.steps[: self._step.position]):
             rows = self._run.rows(step)
             if step.launch is None:
-                row = next((x for x in dataflow.values(rows) if x.arg in (name, root)), None)
+                row = next((x for x in launched.values(rows) if x.arg in (name, root)), None)
                 if row is not None:
                     return self._made(step, row)
             elif root in self._writes(step, rows):
                 facts = self._run.launch_row(step.launch)
-                wrote = dataflow.tensors(dataflow.results(rows))
-                same = (x for x in wrote if dataflow.buffer_of(facts, x.arg) == root)
+                wrote = launched.tensors(launched.results(rows))
+                same = (x for x in wrote if launched.buffer_of(facts, x.arg) == root)
                 return self._made(step, next(same, None))
         return Producer(None) if root in self._inputs else None
 
@@ -129,12 +129,12 @@ class Evidence:
         if (launch := self._static.get(step.launch)) is not None:
             return {argument.buffer for argument in launch.args if argument.role != "in"}
         facts = self._run.launch_row(step.launch)
-        names = {row.arg for row in dataflow.results(rows)}
+        names = {row.arg for row in launched.results(rows)}
         names |= {name for role, name, *_ in facts.after or () if role != "in"}
-        return {dataflow.buffer_of(facts, name) for name in names}
+        return {launched.buffer_of(facts, name) for name in names}
 
     def _made(self, step: RunStep, row: ValueRow | None) -> Producer:
-        return Producer.of(dataflow.recorded(self._run, step), row)
+        return Producer.of(launched.recorded(self._run, step), row)
 
 
 def in_model(run: RunDump, name: str) -> str:
@@ -155,7 +155,7 @@ def finding_at(
     **more: Any,
 ) -> Finding:
     """A finding about a launch of a recorded call, or about its inputs."""
-    at = dataflow.recorded(run, step)
+    at = launched.recorded(run, step)
     text = (*more.pop("text", ()), *piece_lines(run))
     return Finding.of(at, kind, what, shown, certainty, artifact=run.artifact, text=text, **more)
 
@@ -194,12 +194,12 @@ def unrecorded(run: RunDump, flow: Flow, node: FlowNode) -> tuple[str, ...]:
     Without a copy of the wrapper, they are taken from its table. Empty if nothing was recorded for
     the launch at all.
     """
-    step, rows = node.step, dataflow.values(flow.rows(node))
+    step, rows = node.step, launched.values(flow.rows(node))
     launch = located(run)[0].get(step.launch) if rows else None
     if launch is None or launch.kernel != step.kernel:
         return tuple(name for name, _ in node.unread if not node.given.get(name)) if rows else ()
     names = {row.arg for row in rows}
-    names |= {dataflow.variable(name) for name in names} | {x.partition("[")[0] for x in names}
+    names |= {launched.variable(name) for name in names} | {x.partition("[")[0] for x in names}
     given = [x for x in launch.tensors if x.role != "out"]
     return tuple(dict.fromkeys(x.name for x in given if x.name not in names))
 

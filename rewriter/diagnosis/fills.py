@@ -22,7 +22,7 @@ from rewriter.diagnosis.evidence import sources_of
 from rewriter.diagnosis.fill_patterns import Filling
 from rewriter.diagnosis.filled_values import ComparedValue, Pair, compare_rows
 from rewriter.diagnosis.returned import outputs_of
-from rewriter.dump import dataflow
+from rewriter.dump import dataflow, launched
 from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.reading import Dump, RunDump, RunStep, open_dump
 from rewriter.dump.rows import TensorRow
@@ -101,7 +101,7 @@ def compare_fills(first: Path, second: Path) -> FillComparison:
     apart: dict[str, list[str]] = {}  # names of calls, by why they cannot be compared
     for pair in _paired(open_dump(first), open_dump(second)):
         left += sum(step.launch is not None for step in pair.first.steps)
-        mine, theirs = ({x.arg: x for x in dataflow.tensors(run.inputs)} for run in pair)
+        mine, theirs = ({x.arg: x for x in launched.tensors(run.inputs)} for run in pair)
         if names := [name for name, row in mine.items() if not _is_same(row, theirs.get(name))]:
             why = f"the two runs were given other inputs ({', '.join(names[:3])})"
             apart.setdefault(why, []).append(pair.first.name)
@@ -199,7 +199,7 @@ def _again(differences: Sequence[Difference], first: Path, second: Path) -> Iter
 
 def _same(*steps: tuple[RunDump, RunStep]) -> list[tuple[TensorRow, TensorRow]]:
     """The rows of a launch in two runs that are of the same value."""
-    mine, theirs = (dataflow.tensors(run.rows(step)) for run, step in steps)
+    mine, theirs = (launched.tensors(run.rows(step)) for run, step in steps)
     known = {(x.phase, x.arg): x for x in theirs[::-1]}
     return [(x, known[x.phase, x.arg]) for x in mine if (x.phase, x.arg) in known]
 
@@ -265,7 +265,7 @@ def _first_writer(
     updates it, such as an empty tensor that a model fills in part, or if several wrote parts."""
     while True:
         node = nodes[position]
-        rows = dataflow.tensors(run.rows(node.step))
+        rows = launched.tensors(run.rows(node.step))
         roles = {row.role for row in rows if row.arg == name and row.phase == "after"}
         if node.step.launch is None:
             return None

@@ -15,7 +15,7 @@ from rewriter.core.labels import short
 from rewriter.core.printed import printed
 from rewriter.core.text import counted, percent
 from rewriter.diagnosis.verification.types import LaunchCheck
-from rewriter.dump.dataflow import RecordedLaunch
+from rewriter.dump.launched import RecordedLaunch
 from rewriter.dump.names import SourceLine, listed
 from rewriter.dump.reading import RunDump, label
 

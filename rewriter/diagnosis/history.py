@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from rewriter.diagnosis.verdict import Earlier
-from rewriter.dump import dataflow
+from rewriter.dump import dataflow, launched
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.dump.rows import TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
@@ -75,8 +75,8 @@ def _which(run: RunDump) -> tuple[object, ...]:
 def _given(run: RunDump, launch: int | None, iteration: int) -> Iterator[TensorRow]:
     if (step := run.step(launch, iteration)) is None:
         return
-    given = dataflow.results(run.rows(step))
+    given = launched.results(run.rows(step))
     if launch is not None:
         flow = dataflow.Flow(run)
-        given = dataflow.reads(flow.rows(flow.nodes[step.position]))
-    yield from (row for row in dataflow.tensors(given) if row.is_measured)
+        given = launched.reads(flow.rows(flow.nodes[step.position]))
+    yield from (row for row in launched.tensors(given) if row.is_measured)

@@ -33,7 +33,7 @@ from rewriter.diagnosis.verdict import (
     VerdictArgument,
 )
 from rewriter.diagnosis.verdict_text import is_after
-from rewriter.dump import dataflow
+from rewriter.dump import launched
 from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.reading import Dump, RunDump, is_recorded, open_dump
 from rewriter.dump.rows import NonFinite as What
@@ -171,7 +171,7 @@ class _OriginVerdicts:
     def _passed_on(self, node: FlowNode) -> Iterator[Producer]:
         """The later launches of the call that wrote NaN, too."""
         for later in self._flow.nodes[node.step.position + 1 : len(self._run.steps)]:
-            written = dataflow.tensors(dataflow.results(self._flow.rows(later)))
+            written = launched.tensors(launched.results(self._flow.rows(later)))
             if (row := next((row for row in written if row.nan), None)) is not None:
                 yield Producer.of(later.place, row)
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from rewriter.diagnosis.evidence import unrecorded
 from rewriter.diagnosis.returned import inputs_written, outputs_of
 from rewriter.diagnosis.verdict import NonFiniteState
-from rewriter.dump import dataflow, infinities
+from rewriter.dump import dataflow, infinities, launched
 from rewriter.dump.allowed import Allowed
 from rewriter.dump.dataflow import Flow, FlowNode, NoResult, ValueOrigin
 from rewriter.dump.reading import Dump, RunDump
@@ -106,11 +106,11 @@ def _steps_with_nan(run: RunDump, flow: Flow, allowed: Allowed) -> Iterator[Orig
 def _found(run: RunDump, flow: Flow, node: FlowNode, allowed: Allowed) -> Origin | None:
     rows = flow.rows(node)
     kernel = "" if node.step.launch is None else node.step.kernel
-    written = _with_nan(dataflow.results(rows), kernel, allowed)
+    written = _with_nan(launched.results(rows), kernel, allowed)
     if node.step.launch is None:
         return Origin("given", node, written) if written else None
     written = tuple(row for row in written if not _is_undefined(flow, node, row))
-    read = () if takes_shape(kernel) else _with_nan(dataflow.reads(rows), kernel, allowed)
+    read = () if takes_shape(kernel) else _with_nan(launched.reads(rows), kernel, allowed)
     passed = [_allowed_maker(flow, node, row, allowed) for row in read]
     if None in passed:
         return Origin("read", node, read)
@@ -173,7 +173,7 @@ def _allowed_maker(flow: Flow, node: FlowNode, row: TensorRow, allowed: Allowed)
 
 def _written(run: RunDump, flow: Flow, node: FlowNode, held: tuple[TensorRow, ...]) -> Origin:
     rows = flow.rows(node)
-    measured = any(row.is_measured for row in dataflow.tensors(dataflow.reads(rows)))
+    measured = any(row.is_measured for row in launched.tensors(launched.reads(rows)))
     known = measured or _is_known(flow, node, rows)
     known = known and not unrecorded(run, flow, node)
     origin = Origin("made" if known else "wrote", node, held)
@@ -185,14 +185,14 @@ def _written(run: RunDump, flow: Flow, node: FlowNode, held: tuple[TensorRow, ..
 
 def _is_known(flow: Flow, node: FlowNode, rows: Sequence[EventRow]) -> bool:
     """Whether every input of a launch was measured when it was written."""
-    origins = [node.given.get(row.arg, ()) for row in dataflow.given(rows)]
+    origins = [node.given.get(row.arg, ()) for row in launched.given(rows)]
     written = (flow.origin(x) for of in origins for x in of)
     is_measured = all(row is not None and row.is_measured for row in written)
     return bool(origins) and all(origins) and is_measured
 
 
 def _with_nan(rows: Sequence[EventRow], kernel: str, allowed: Allowed) -> tuple[TensorRow, ...]:
-    found = (row for row in dataflow.tensors(rows) if row.nan)
+    found = (row for row in launched.tensors(rows) if row.nan)
     return tuple(row for row in found if not allowed.covers(kernel, row.arg))
 
 

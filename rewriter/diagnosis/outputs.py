@@ -14,7 +14,7 @@ from rewriter.diagnosis.verification.end_to_end import CallCheck
 from rewriter.diagnosis.verification.graph_types import tensor_type
 from rewriter.diagnosis.verification.text import values
 from rewriter.diagnosis.verification.types import Checked, node_of
-from rewriter.dump import dataflow
+from rewriter.dump import launched
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.model_names.graph import parse
@@ -29,7 +29,7 @@ def with_types(end: Examined, crashes: Sequence[CrashVerdict], dump: Dump) -> Ex
     runs = {run.name: run for run in dump.runs}
     findings = []
     for finding, verdict in zip(end.findings, crashes, strict=True):
-        given = {dataflow.variable(argument.name) for argument in verdict.arguments}
+        given = {launched.variable(argument.name) for argument in verdict.arguments}
         own = [] if verdict.run not in runs else list(_mistyped(runs[verdict.run]))
         wrong = [what for name, what in own if name in given]
         findings.append(replace(finding, what="; ".join([finding.what, *wrong])))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rewriter.dump import dataflow
+from rewriter.dump import dataflow, launched
 from rewriter.dump.dataflow import FlowNode, ValueOrigin
 from rewriter.dump.reading import RunDump
 from rewriter.execution.dumped_wrappers import wrapper_of
@@ -51,14 +51,14 @@ def inputs_written(run: RunDump, nodes: Sequence[FlowNode]) -> Iterator[Output]:
     """The inputs that launches write; the caller sees the result."""
     last = dataflow.outputs(nodes)
     scope = None if last is None else last.place.scope
-    inputs = {row.arg for row in dataflow.tensors(run.inputs)}
+    inputs = {row.arg for row in launched.tensors(run.inputs)}
     written: dict[str, list[ValueOrigin]] = {}
     for node in nodes:
         if node.step.launch is None or node.place.scope != scope:
             continue
         facts = run.launch_row(node.step.launch)
         for name, slot in node.slots.items():
-            root = dataflow.buffer_of(facts, name)
+            root = launched.buffer_of(facts, name)
             if root in inputs:
                 written.setdefault(root, []).append(ValueOrigin(node.step.position, slot))
     for name, origins in written.items():
@@ -68,4 +68,4 @@ def inputs_written(run: RunDump, nodes: Sequence[FlowNode]) -> Iterator[Output]:
 
 def _variable(nodes: Sequence[FlowNode], source: ValueOrigin) -> str:
     slots = nodes[source.step].slots
-    return next((dataflow.variable(x) for x, slot in slots.items() if slot == source.slot), "")
+    return next((launched.variable(x) for x, slot in slots.items() if slot == source.slot), "")

@@ -23,7 +23,7 @@ from rewriter.diagnosis.fills import (
 from rewriter.diagnosis.findings import Certainty, Finding, FindingKind
 from rewriter.diagnosis.returned import inputs_written, outputs_of
 from rewriter.diagnosis.ruling import Examined
-from rewriter.dump import dataflow
+from rewriter.dump import dataflow, launched
 from rewriter.dump.dataflow import NoResult
 from rewriter.dump.reading import Dump, RunDump, open_dump
 from rewriter.dump.rows import CoverageRow, MemoryRow, TensorRow
@@ -177,7 +177,7 @@ def coverage(dumps: Sequence[Dump], checks: set[Check]) -> tuple[Coverage, ...]:
             # The probes write what they did when a call ends.
             for check in _DONE.keys() & (probes or ()):
                 left_out[check]["calls that did not end"] += 1
-        if known and "bounds" in checks and (inputs := len(dataflow.tensors(run.inputs))):
+        if known and "bounds" in checks and (inputs := len(launched.tensors(run.inputs))):
             left_out["bounds"]["inputs and weights, which the caller allocates"] += inputs
         others = sum(kind_of(row.kind).allocates for row in run.facts.launches)
         if others:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rewriter.core.errors import RewriterError
 from rewriter.diagnosis.verdict import Producer, SavedValue
-from rewriter.dump import dataflow
+from rewriter.dump import dataflow, launched
 from rewriter.dump.dataflow import Flow
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.dump.rows import TensorRow
@@ -101,7 +101,7 @@ class Forward:
 
 def _inputs(run: RunDump) -> dict[str, TensorRow]:
     """The recorded inputs of a call."""
-    return {row.arg: row for row in dataflow.tensors(run.inputs)}
+    return {row.arg: row for row in launched.tensors(run.inputs)}
 
 
 def _left(run: RunDump) -> dict[str, TensorRow]:

@@ -22,12 +22,12 @@ from rewriter.core.text import counted
 from rewriter.diagnosis.evidence import Evidence, located
 from rewriter.diagnosis.history import CallHistory
 from rewriter.diagnosis.verdict import CrashVerdict, StoppedState, VerdictArgument
-from rewriter.dump import dataflow, graph_marks
+from rewriter.dump import graph_marks, launched
 from rewriter.dump.document_files import EVENTS
 from rewriter.dump.documents import LaunchRow
 from rewriter.dump.graph_marks import GraphMark
 from rewriter.dump.reading import Dump, RunDump, RunStep, is_recorded, open_dump
-from rewriter.dump.rows import ScalarRow, TensorRow
+from rewriter.dump.rows import ErrorRow, ScalarRow, TensorRow
 
 # Texts in an exception about a failed allocation.
 _ALLOCATION = ("out of memory", "alloc", "memoryerror", "not enough memory")
@@ -127,7 +127,7 @@ def _time(run: RunDump) -> int:
 def _stop(runs: Sequence[RunDump]) -> _Stop | None:
     """Where a thread stopped: at the first recorded fault, or else in its last call."""
     for run in runs:
-        faults = (row for row in run.errors() if row.which[0] is not None)
+        faults = (row for row in run.having("error", ErrorRow) if row.which[0] is not None)
         if (row := next(faults, None)) is not None:
             state: StoppedState = "faulted" if row.phase == "after" else "earlier"
             step = run.step(*row.which)
@@ -197,7 +197,7 @@ def _verdict(
     made = CrashVerdict.of(
         dump,
         stop.run,
-        dataflow.recorded(stop.run, stop.step),
+        launched.recorded(stop.run, stop.step),
         arguments,
         state=stop.state,
         ended=ended,
@@ -222,7 +222,7 @@ def _in_replay(made: CrashVerdict, stop: _Stop, calls: CallHistory) -> CrashVerd
     """
     run = calls.last(stop.run)
     is_known = run is not stop.run and run.step(stop.step.launch, stop.step.iteration) is None
-    given = {row.arg: row for row in dataflow.tensors(run.inputs)} if is_known else {}
+    given = {row.arg: row for row in launched.tensors(run.inputs)} if is_known else {}
     arguments = tuple(_given_now(x, given.get(x.name)) for x in made.arguments)
     if is_known:
         return replace(made, run=run.name, call=calls.words(run), arguments=arguments)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rewriter.core.dtypes import element_size
 from rewriter.diagnosis.verdict import NonFiniteVerdict
-from rewriter.dump import dataflow
+from rewriter.dump import launched
 from rewriter.dump.reading import open_dump
 
 _MOST = 3  # calls of a wrapper: its first and its second one, and the last
@@ -39,7 +39,7 @@ def calls(dump: Path, limit: int, nonfinite: Sequence[NonFiniteVerdict] = ()) ->
             return str(number)
         also |= {number} if run.name in absorbed else set()
         if not numbers[which]:
-            rows = (row for step in run.steps for row in dataflow.tensors(run.rows(step)))
+            rows = (row for step in run.steps for row in launched.tensors(run.rows(step)))
             size += _FACTOR * sum(row.size * element_size(row.dtype) for row in rows)
         numbers[which].append(number)
     known = sorted({number for of in numbers.values() for number in of})
@@ -56,7 +56,7 @@ def unsaved(dump: Path) -> range | None:
     for run in open_dump(dump).runs:
         for step in (x for x in run.steps if x.launch is not None):
             ran.add(step.launch or 0)
-            if any("max-bytes" in row.unsaved for row in dataflow.tensors(run.rows(step))):
+            if any("max-bytes" in row.unsaved for row in launched.tensors(run.rows(step))):
                 exceeded.add(step.launch or 0)
     return range(min(exceeded), max(ran) + 1) if exceeded else None
 
@@ -65,7 +65,7 @@ def lacks_inputs(dump: Path) -> bool:
     """Whether no value is recorded before a launch: nothing but results was asked for."""
     runs = open_dump(dump).runs
     rows = (row for run in runs for step in run.steps if step.launch is not None
-            for row in dataflow.tensors(run.rows(step)))  # fmt: skip
+            for row in launched.tensors(run.rows(step)))  # fmt: skip
     return all(row.phase != "before" for row in rows)
 
 
@@ -74,5 +74,5 @@ def is_saved(dump: Path, run: str, launch: int, iteration: int) -> bool:
     one = next((x for x in open_dump(dump).runs if x.name == run), None)
     if one is None or (step := one.step(launch, iteration)) is None:
         return False
-    rows = dataflow.tensors(one.rows(step))
+    rows = launched.tensors(one.rows(step))
     return bool(rows) and not any(row.unsaved for row in rows)

@@ -12,7 +12,7 @@ from rewriter.core.documents import Count
 from rewriter.core.exit_status import ExitStatus, first_line
 from rewriter.core.printed import printed
 from rewriter.core.text import element, of_elements, some
-from rewriter.dump.dataflow import RecordedLaunch
+from rewriter.dump.launched import RecordedLaunch
 from rewriter.dump.names import NO_NAMES, Names
 from rewriter.dump.reading import Dump, RunDump, label
 from rewriter.dump.rows import TensorRow, ValueRow

@@ -12,7 +12,7 @@ from rewriter.core.terminal import escape
 from rewriter.core.text import figure, some
 from rewriter.diagnosis.history import ordinal
 from rewriter.diagnosis.verdict import CrashVerdict, Earlier, Verdict, VerdictArgument
-from rewriter.dump.dataflow import variable
+from rewriter.dump.launched import variable
 from rewriter.dump.names import SourceLine
 from rewriter.dump.rows import ScalarRow, TensorRow, ValueRow
 from rewriter.instrumentation.probes import args_mode

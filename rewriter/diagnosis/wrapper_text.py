@@ -23,7 +23,7 @@ from rewriter.core.labels import beginning
 from rewriter.core.text import counted
 from rewriter.diagnosis.findings import Finding, FindingKind
 from rewriter.diagnosis.ruling import Examined
-from rewriter.dump.dataflow import variable
+from rewriter.dump.launched import variable
 from rewriter.dump.names import SourceLine
 from rewriter.locate.operators import takes_shape
 from rewriter.locate.races import find_races, is_collective

@@ -7,7 +7,6 @@ value itself is searched for, by its digest or by its statistics.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,77 +15,14 @@ from itertools import chain
 from msgspec import UNSET, structs
 
 from rewriter.core.align import Keys
-from rewriter.core.documents import Count
-from rewriter.core.printed import printed
 from rewriter.core.types import Role
-from rewriter.dump.documents import LaunchRow
-from rewriter.dump.names import SourceLine
-from rewriter.dump.reading import RunDump, RunStep, label
-from rewriter.dump.rows import EventRow, TensorRow, ValueRow, renamed
+from rewriter.dump import launched
+from rewriter.dump.launched import OUTPUTS, RecordedLaunch, variable
+from rewriter.dump.reading import RunDump, RunStep
+from rewriter.dump.rows import EventRow, TensorRow, renamed
 from rewriter.locate.names import canonical, launch_keys
 
-OUTPUTS = "outputs"
 _KEPT = 1024  # steps whose results are kept in memory
-
-_MEMBER = re.compile(r"\[\d+\]|\.\d+$")  # a member of a list; another view of the same tensor
-
-
-@printed("step launch iteration kernel kind scope line source_nodes origins lines computes")
-@dataclass(frozen=True)
-class RecordedLaunch:
-    """A launch as it ran in one of the dumps. `step` is its position in the run, from 0.
-
-    `launch` is its index in the wrapper. It is `None` for the inputs of the call, which are the
-    first step, and for its outputs, the last one; `kernel` is then empty, or `OUTPUTS`. `lines` are
-    the lines of the model that it computes, `computes` the nodes of Inductor's graph.
-    """
-
-    run: str
-    step: Count
-    launch: Count | None
-    iteration: Count
-    kernel: str
-    kind: str
-    scope: str
-    line: Count
-    source_nodes: tuple[str, ...]
-    origins: tuple[str, ...]
-    lines: tuple[SourceLine, ...] = ()
-    computes: tuple[str, ...] = ()
-
-    @property
-    def is_inputs(self) -> bool:
-        return self.launch is None and self.kernel != OUTPUTS
-
-    def __str__(self) -> str:
-        if self.launch is None:
-            return self.kernel or "inputs"
-        return f"{label(self.launch, self.iteration)} {self.kernel}"
-
-    @property
-    def with_line(self) -> str:
-        """With its line in the wrapper, such as `#2 cpp_fused_log_0 (line 30)`."""
-        return f"{self} (line {self.line})" if self.line else str(self)
-
-
-def recorded(run: RunDump, step: RunStep) -> RecordedLaunch:
-    """A step of a run, with the facts about it in the table of launches."""
-    facts = run.launch_row(step.launch)
-    index = -1 if step.launch is None else step.launch
-    return RecordedLaunch(
-        run.name,
-        step.position,
-        step.launch,
-        step.iteration,
-        step.kernel,
-        facts.kind,
-        facts.scope,
-        facts.line,
-        facts.source_nodes,
-        facts.origins,
-        run.names.lines.get(index, ()),
-        run.names.computes.get(index, ()),
-    )
 
 
 @dataclass(frozen=True, order=True)
@@ -144,79 +80,6 @@ class FlowNode:
         return max(self.given.get(name, ()), key=lambda source: source.step, default=None)
 
 
-def reads(rows: Sequence[EventRow]) -> list[ValueRow]:
-    """The rows of a launch's inputs: from before it, or from after it if only that was recorded.
-
-    The value of an input that the launch updates is only known from before.
-    """
-    before = [row for row in values(rows) if row.phase == "before"]
-    names = {row.arg for row in before}
-    return before + [row for row in _after(rows) if row.role == "in" and row.arg not in names]
-
-
-def given(rows: Sequence[EventRow]) -> list[TensorRow]:
-    """The rows of a launch's input tensors, including those whose value is then unknown: tensors
-    that it updates, if nothing was recorded before it."""
-    known = tensors(reads(rows))
-    names = {row.arg for row in known}
-    return known + [
-        row for row in tensors(_after(rows)) if row.role == "inout" and row.arg not in names
-    ]
-
-
-def results(rows: Sequence[EventRow]) -> list[ValueRow]:
-    """The rows of a launch's results; the inputs of a call are the results of its first step."""
-    if rows and rows[0].phase == "inputs":
-        return values(rows)
-    return [row for row in _after(rows) if row.role != "in"]
-
-
-def _unread(facts: LaunchRow, read: Sequence[ValueRow]) -> tuple[tuple[str, Role], ...]:
-    """The input tensors of a launch, by its row in the table, that have no rows there."""
-    names = {row.arg for row in read}
-    return tuple(
-        (name, "inout" if role == "inout" else "in")
-        for role, name, *_ in facts.reads
-        if name not in names
-    )
-
-
-def computes(rows: Sequence[EventRow]) -> bool:
-    """Whether a launch reads or updates numbers that may be infinite.
-
-    A launch that reads none writes constants. Infinities in these are not a fault: masks have them.
-    """
-    return any(row.is_floating for row in given(rows))
-
-
-def _after(rows: Sequence[EventRow]) -> list[ValueRow]:
-    return [row for row in values(rows) if row.phase == "after"]
-
-
-def values(rows: Sequence[EventRow]) -> list[ValueRow]:
-    return [row for row in rows if isinstance(row, ValueRow)]
-
-
-def tensors(rows: Sequence[EventRow]) -> list[TensorRow]:
-    return [row for row in rows if isinstance(row, TensorRow)]
-
-
-def empty_variables(run: RunDump) -> set[str]:
-    """The variables of a wrapper that held tensors without elements in a call."""
-    rows = (row for step in run.steps for row in tensors(run.rows(step)))
-    return {variable(row.arg) for row in rows if not row.size}
-
-
-def variable(name: str) -> str:
-    """The variable behind a name in the dump: `buf5` for `buf5.2`, `buf7` for `buf7[0]`."""
-    return _MEMBER.sub("", name)
-
-
-def buffer_of(facts: LaunchRow, name: str) -> str:
-    """The buffer that owns the memory of a launch's value, by the names in its row."""
-    return facts.buffers.get(name) or facts.buffers.get(variable(name), variable(name))
-
-
 def fingerprint(row: TensorRow) -> Hashable:
     """What identifies a value without reading it; `None` if the dump does not say."""
     if row.digest:
@@ -255,7 +118,7 @@ class Flow:
         return made[source.slot] if source.slot < len(made) else None
 
     def _results(self, step: int) -> list[TensorRow]:
-        return tensors(results(self._run.rows(self.nodes[step].step)))
+        return launched.tensors(launched.results(self._run.rows(self.nodes[step].step)))
 
     def _as_read(
         self, node: FlowNode, name: str, role: Role, origins: tuple[ValueOrigin, ...]
@@ -327,9 +190,9 @@ class _Tracer:
 
     def node(self, run: RunDump, step: RunStep, rows: list[EventRow]) -> FlowNode:
         facts = run.launch_row(step.launch)
-        place = recorded(run, step)
+        place = launched.recorded(run, step)
         memory = facts.buffers
-        got, written = given(rows), tensors(results(rows))
+        got, written = launched.given(rows), launched.tensors(launched.results(rows))
         # In a launch that repeats, a name from the previous iteration says nothing.
         again = facts.repeats
         after = {row.arg: row for row in written}
@@ -337,7 +200,7 @@ class _Tracer:
             row.arg: self._whole(self._sources(place.scope, memory, row, again), after.get(row.arg))
             for row in got
         }
-        unread = _unread(facts, reads(rows))
+        unread = launched.unread(facts, launched.reads(rows))
         for name, role in unread:
             if name not in sources or role == "inout":
                 writers = tuple(self._writers(place.scope, memory, name).values())
@@ -367,10 +230,10 @@ class _Tracer:
             label = f"{position}: {name}"
             if writers:
                 source = max(writers.values(), key=lambda source: source.step)
-                row = tensors(results(run.rows(run.steps[source.step])))[source.slot]
+                written = launched.results(run.rows(run.steps[source.step]))
                 got[label] = (source,)
                 earlier[label] = tuple(x for x in writers.values() if x != source)
-                rows.append(renamed(row, label))
+                rows.append(renamed(launched.tensors(written)[source.slot], label))
             elif name in self._inputs:
                 rows.append(NoResult(f"the input {name}", True))
             elif name:

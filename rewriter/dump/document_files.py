@@ -16,7 +16,7 @@ from rewriter.core.types import Json
 from rewriter.dump.documents import Manifest, RunFacts, RunLaunches
 from rewriter.dump.rows import SchemaError, read
 
-MANIFEST, ENDED = "manifest.json", "ended.json"
+MANIFEST, ENDED, STOPPED = "manifest.json", "ended.json", "stopped.json"
 RUN, LAUNCHES, EVENTS = "run.json", "launches.json", "events.jsonl"  # of each call
 # The fields of `run.json` that are kept if it is invalid: no reader depends on them.
 _SHOWN_OF_RUN = ("format", "version", "label", "call")
@@ -84,6 +84,13 @@ def read_manifest(path: Path) -> Manifest:
                 content = _without_unsound(content, Manifest, content)
                 return _document(directory / MANIFEST, content, Manifest)
     return Manifest()
+
+
+def was_stopped(dump: Path) -> bool:
+    """Whether `--stop` ended the program of a dump, or of the dump that this is a part of."""
+    around = (dump, *dump.absolute().parents[:2])
+    whole = next((x for x in around if (x / MANIFEST).is_file()), None)
+    return whole is not None and (whole / STOPPED).is_file()
 
 
 def names_dump(path: Path) -> bool:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from rewriter.core.dtypes import LARGEST
-from rewriter.dump import dataflow
+from rewriter.dump import launched
 from rewriter.dump.allowed import Allowed
 from rewriter.dump.dataflow import Flow, FlowNode, ValueOrigin
 from rewriter.dump.rows import TensorRow
@@ -23,7 +23,7 @@ NOTHING_ALLOWED = Allowed(())
 
 def held(flow: Flow, node: FlowNode, allowed: Allowed = NOTHING_ALLOWED) -> tuple[TensorRow, ...]:
     """The results of a launch with infinities, except those that may have them."""
-    rows = dataflow.tensors(dataflow.results(flow.rows(node)))
+    rows = launched.tensors(launched.results(flow.rows(node)))
     kernel = node.step.kernel if node.step.launch is not None else ""
     return tuple(
         row
@@ -50,7 +50,7 @@ def makers(flow: Flow, node: FlowNode) -> Iterator[FlowNode]:
     """The launches that computed, from finite numbers, the infinities which a launch read."""
     for source in _origins(flow, node):
         maker = flow.nodes[source.step]
-        if maker.step.launch is not None and dataflow.computes(flow.rows(maker)):
+        if maker.step.launch is not None and launched.computes(flow.rows(maker)):
             yield maker
 
 
@@ -87,7 +87,7 @@ def remaining(flow: Flow, steps: int, allowed: Allowed) -> Iterator[FlowNode]:
             readers[source].append(node)
     for node in flow.nodes[:steps]:
         rows = () if node.step.launch is None else held(flow, node, allowed)
-        if not rows or _is_given(flow, node) or not dataflow.computes(flow.rows(node)):
+        if not rows or _is_given(flow, node) or not launched.computes(flow.rows(node)):
             continue
         if all(is_mask(node, row) for row in rows):
             continue
@@ -134,7 +134,7 @@ def _remain(
 
 def _read(flow: Flow, node: FlowNode) -> Iterator[ValueOrigin]:
     """Yield the origins of the infinities that a launch read."""
-    given = {row.arg: row for row in dataflow.given(flow.rows(node))}
+    given = {row.arg: row for row in launched.given(flow.rows(node))}
     for name, sources in node.given.items():
         row = given.get(name)
         # The value of an updated argument is known from before the launch, or from its writer.
@@ -150,4 +150,4 @@ def _is_given(flow: Flow, node: FlowNode) -> bool:
     """Whether an input of a launch has infinities."""
     if next(_read(flow, node), None) is not None:
         return True
-    return any(row.inf for row in dataflow.tensors(dataflow.reads(flow.rows(node))))
+    return any(row.inf for row in launched.tensors(launched.reads(flow.rows(node))))

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from msgspec import structs
 
@@ -24,40 +24,26 @@ from rewriter.dump import names as dumped
 from rewriter.dump.allowed import Allowed
 from rewriter.dump.being_read import Reading, hold
 from rewriter.dump.directory import DIAGNOSIS
-from rewriter.dump.document_files import (
-    EVENTS,
-    MANIFEST,
-    RUN,
-    RunTables,
-    corrupt,
-    names_dump,
-    read_manifest,
-)
+from rewriter.dump.document_files import EVENTS, RunTables, corrupt
 from rewriter.dump.documents import LaunchRow, Manifest, RunFacts
 from rewriter.dump.names import Names
 from rewriter.dump.processes import PieceOfModel, ProcessNames
 from rewriter.dump.rows import (
     CoverageRow,
-    ErrorRow,
     EventRow,
+    InputRow,
     MemoryRow,
-    MissingRow,
-    ScalarRow,
     SchemaError,
-    TensorRow,
     TimeRow,
-    UnexpectedRow,
     read_memory_row,
     read_row,
 )
 
-STOPPED = "stopped.json"
 MEMORY = "memory.jsonl"
 _KEPT_BYTES = 32 << 20  # some 100,000 rows
 _RUN_PATH = re.compile(r"rank(\d+)/run(\d+)$")
 _UNKNOWN = LaunchRow(launch=0)
-# Rows that may describe a problem of an input.
-InputRow = TensorRow | ScalarRow | MissingRow | UnexpectedRow
+_R = TypeVar("_R", bound=EventRow)
 
 
 def label(launch: int, iteration: int) -> str:
@@ -103,6 +89,10 @@ class RunDump:
     number: int
     facts: RunFacts = field(repr=False)
     copy: int | None = None
+    # The rows of each step, if the file is not long: reading them takes longer than using them.
+    _kept: dict[int, list[EventRow]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def name(self) -> str:
@@ -131,7 +121,7 @@ class RunDump:
     @cached_property
     def manifest(self) -> Manifest:
         """The manifest of the run's dump."""
-        return read_manifest(self.path)
+        return document_files.read_manifest(self.path)
 
     @cached_property
     def table(self) -> dict[int, LaunchRow]:
@@ -195,51 +185,42 @@ class RunDump:
         for step, rows in self.walk():
             steps.append(step)
             if is_kept:
-                self._kept[step.position] = tuple(rows)
+                self._kept[step.position] = rows
         return tuple(steps)
-
-    @cached_property
-    def _kept(self) -> dict[int, tuple[EventRow, ...]]:
-        """The rows of each step, if the file is not long: reading them again would take longer than
-        using them."""
-        return {}
 
     def rows(self, step: RunStep) -> list[EventRow]:
         """The events of a step: one row for each phase and argument."""
         if step.position in self._kept:
             return list(self._kept[step.position])
-        path = self.path / EVENTS
         with self.open_events() as file:
             file.seek(step.offset)
             data = file.read(step.size)
         try:
             rows = [read_row(json_text.parse_object(line)) for line in data.split(b"\n") if line]
         except (json_text.JsonError, SchemaError) as error:  # it was valid before
-            raise corrupt(path, f"it was changed while it was read: {error}") from error
+            problem = f"it was changed while it was read: {error}"
+            raise corrupt(self.path / EVENTS, problem) from error
         return [row for row in rows if not isinstance(row, TimeRow)]
 
     @property
     def inputs(self) -> list[EventRow]:
         """The events of the inputs of the call; none if these were not recorded."""
-        first = self.steps[:1]
-        return self.rows(first[0]) if first and first[0].launch is None else []
+        return [row for step in self.steps[:1] if step.launch is None for row in self.rows(step)]
 
     def events(self) -> Iterator[EventRow]:
         """Yield every row of any step, in the order of the file."""
         return (row for _, row in document_files.lines(self.path / EVENTS, read_row))
 
-    def times(self) -> Iterator[TimeRow]:
-        """Yield the duration of each launch."""
-        return (row for row in self._having("time") if isinstance(row, TimeRow))
-
-    def errors(self) -> Iterator[ErrorRow]:
-        """Yield the launches at which a fault of the device was found."""
-        return (row for row in self._having("error") if isinstance(row, ErrorRow))
+    def having(self, field: str, kind: type[_R]) -> Iterator[_R]:
+        """Yield the rows of a kind, which have this field. Most files have no such rows, and they
+        may be long."""
+        if f'"{field}"'.encode() in self.event_bytes():
+            yield from (row for row in self.events() if isinstance(row, kind))
 
     def unexpected(self) -> Iterator[InputRow]:
         """Yield inputs of the call that differ from what the wrapper was compiled for."""
-        rows = (row for row in self._having("unexpected") if isinstance(row, InputRow))
-        return (row for row in rows if row.unexpected)
+        rows = self.having("unexpected", EventRow)
+        return (row for row in rows if isinstance(row, InputRow) and row.unexpected)
 
     @cached_property
     def memory(self) -> tuple[MemoryRow | CoverageRow, ...]:
@@ -262,11 +243,6 @@ class RunDump:
         """All rows as bytes; the last one may be incomplete."""
         with self.open_events() as file:
             return file.read()
-
-    def _having(self, field: str) -> Iterator[EventRow]:
-        # Most files have no such rows, and they may be long.
-        if f'"{field}"'.encode() in self.event_bytes():
-            yield from self.events()
 
     def walk(self) -> Iterator[tuple[RunStep, list[EventRow]]]:
         """Yield every step with its rows, in one pass over the file.
@@ -331,13 +307,6 @@ class Dump:
         return f"{of_inputs} {recorded.notes(self.home)}".strip()
 
 
-def was_stopped(dump: Path) -> bool:
-    """Whether `--stop` ended the program of a dump, or of the dump that this is a part of."""
-    around = (dump, *dump.absolute().parents[:2])
-    whole = next((x for x in around if (x / MANIFEST).is_file()), None)
-    return whole is not None and (whole / STOPPED).is_file()
-
-
 def is_recorded(dump: Path) -> bool:
     """Whether a dump has an event: a program may end before it writes one."""
     return next(recorded.with_runs(dump).glob(f"rank*/run*/{EVENTS}"), None) is not None
@@ -357,7 +326,10 @@ def is_dump(path: str | Path) -> bool:
     path = of_diagnosis(Path(path))
     if not path.is_dir():
         return False
-    if names_dump(path) or next(_run_files(recorded.with_runs(path)), None) is not None:
+    if (
+        document_files.names_dump(path)
+        or next(_run_files(recorded.with_runs(path)), None) is not None
+    ):
         return True
     return recorded.unreadable_ring(path) is not None
 
@@ -379,7 +351,7 @@ def open_dump(path: str | Path) -> Dump:
         if (ring := recorded.unreadable_ring(path)) is not None:
             raise corrupt(ring, "it is not all there, or of another version")
         raise _no_dump(path, f"no {EVENTS} in it or below")
-    return Dump(path, read_manifest(path), tuple(_counted(runs)), reading)
+    return Dump(path, document_files.read_manifest(path), tuple(_counted(runs)), reading)
 
 
 def _no_dump(path: Path, why: str) -> RewriterError:
@@ -422,6 +394,6 @@ def _open_run(events: Path, tables: RunTables) -> RunDump | None:
         raise corrupt(events, f"cannot be read: {error.strerror}") from error
     match = _RUN_PATH.search(path.absolute().as_posix())
     rank, number = (int(match[1]), int(match[2])) if match else (0, 0)
-    facts = tables.facts(path / RUN)
+    facts = tables.facts(path / document_files.RUN)
     # If the call was removed meanwhile, its facts may be incomplete.
     return RunDump(path, rank, number, facts) if events.exists() else None

@@ -202,6 +202,10 @@ class UnexpectedRow(EventRow, frozen=True, kw_only=True, omit_defaults=True):
     unexpected: str
 
 
+# Rows that may describe a problem of an input.
+InputRow = TensorRow | ScalarRow | MissingRow | UnexpectedRow
+
+
 class Duration(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """In microseconds, from the start of the call; `clock` is `cuda` or `host`."""
 

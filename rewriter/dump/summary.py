@@ -12,10 +12,10 @@ from typing import Literal
 from rewriter.core.documents import Count
 from rewriter.core.errors import RewriterError
 from rewriter.core.printed import printed
-from rewriter.dump import dataflow, infinities
+from rewriter.dump import dataflow, infinities, launched
 from rewriter.dump.allowed import Allowed
-from rewriter.dump.reading import InputRow, RunDump, RunStep, is_recorded, open_dump
-from rewriter.dump.rows import EventRow, TensorRow
+from rewriter.dump.reading import RunDump, RunStep, is_recorded, open_dump
+from rewriter.dump.rows import EventRow, InputRow, TensorRow
 
 Kind = Literal["nan", "inf", "unexpected"]
 _KINDS: tuple[Kind, ...] = ("nan", "inf", "unexpected")
@@ -89,7 +89,7 @@ def _infinities(run: RunDump, allowed: Allowed) -> Iterator[TensorRow]:
 
 
 def _writes_nan(flow: dataflow.Flow, node: dataflow.FlowNode) -> bool:
-    return any(row.nan for row in dataflow.tensors(dataflow.results(flow.rows(node))))
+    return any(row.nan for row in launched.tensors(launched.results(flow.rows(node))))
 
 
 def _sound(run: RunDump) -> Iterator[tuple[RunStep, list[EventRow]]]:

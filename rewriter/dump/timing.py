@@ -135,7 +135,7 @@ def _started(run: RunDump) -> float:
 
 
 def _timed(run: RunDump) -> Iterator[tuple[int, TimeRow]]:
-    return ((row.launch, row) for row in run.times() if isinstance(row.launch, int))
+    return ((row.launch, row) for row in run.having("time", TimeRow) if isinstance(row.launch, int))
 
 
 def _events(run: RunDump, track: int, offset: float) -> Iterator[Json]:

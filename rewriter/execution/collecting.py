@@ -8,7 +8,8 @@ from pathlib import Path
 from rewriter.core import json_text
 from rewriter.core.errors import BAD_INPUT, DIFFERS, FAILED, INTERRUPTED, OK, RewriterError
 from rewriter.dump import graph_marks
-from rewriter.dump.reading import is_recorded, open_dump, was_stopped
+from rewriter.dump.document_files import was_stopped
+from rewriter.dump.reading import is_recorded, open_dump
 from rewriter.dump.rows import to_json
 from rewriter.dump.summary import summarise
 from rewriter.execution.host_process import HostRun

@@ -16,7 +16,7 @@ from rewriter.artifact.types import Artifact
 from rewriter.core.errors import RewriterError
 from rewriter.core.text import some
 from rewriter.core.types import Json
-from rewriter.dump import dataflow
+from rewriter.dump import launched
 from rewriter.dump.reading import Dump, RunDump, is_dump, open_dump
 from rewriter.dump.rows import EventRow, ScalarRow, TensorRow, ValueRow, to_json
 from rewriter.execution.dumped_wrappers import plain_wrapper_of
@@ -103,8 +103,8 @@ def _listed(dump: Dump) -> str:
 
 def _inputs(run: RunDump, names: tuple[str, ...], rows: list[EventRow]) -> Iterator[Json]:
     """A description of each input of the call, from which the host makes it."""
-    given = {row.arg: row for row in dataflow.values(rows) if row.phase == "inputs"}
-    tensors = dataflow.tensors([*given.values()])
+    given = {row.arg: row for row in launched.values(rows) if row.phase == "inputs"}
+    tensors = launched.tensors([*given.values()])
     unsaved = [row.arg for row in tensors if not _is_there(run, row)]
     if (names and not given) or unsaved:
         what = f"{some(unsaved, _LISTED)} of the inputs" if unsaved else "the inputs"
@@ -159,11 +159,11 @@ def _outputs(
 def _last_written(run: RunDump, rows: list[EventRow]) -> Mapping[str, ValueRow]:
     """By buffer, the row of its last write, or of the input."""
     last: dict[str, ValueRow] = {}
-    for row in dataflow.values(rows):
+    for row in launched.values(rows):
         if row.phase == "inputs":
             last[row.arg] = row
         elif row.is_result:
-            last[dataflow.buffer_of(run.launch_row(row.which[0]), row.arg)] = row
+            last[launched.buffer_of(run.launch_row(row.which[0]), row.arg)] = row
     return last
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from rewriter.dump.dataflow import FlowNode, variable
+from rewriter.dump.dataflow import FlowNode
+from rewriter.dump.launched import variable
 from rewriter.dump.names import KEPT, Names
 from rewriter.dump.reading import RunDump
 

@@ -16,12 +16,12 @@ from rewriter.diagnosis.findings import Finding as Diagnosed
 from rewriter.diagnosis.next_commands import ALONE, alone, is_saved
 from rewriter.diagnosis.nonfinite_origin import infinite_origins_of, overflow_of
 from rewriter.diagnosis.verdict import CrashVerdict
-from rewriter.dump import dataflow
+from rewriter.dump import dataflow, launched
 from rewriter.dump.allowed import Allowed
 from rewriter.dump.document_files import MANIFEST
 from rewriter.dump.documents import Manifest
 from rewriter.dump.reading import Dump, RunDump, RunStep
-from rewriter.dump.rows import EventRow, TensorRow
+from rewriter.dump.rows import ErrorRow, EventRow, TensorRow
 from rewriter.execution.conclusion import read_conclusion
 from rewriter.report import findings, overview, trends, verdicts
 from rewriter.report.findings import sentence
@@ -215,7 +215,7 @@ def _overflow(
 
 def _reported(dumped: RunDump, launches: Sequence[ReportedLaunch]) -> Iterator[Finding]:
     """What probes found out themselves: a fault of the device, inputs that do not fit."""
-    if (row := next(dumped.errors(), None)) is not None:
+    if (row := next(dumped.having("error", ErrorRow), None)) is not None:
         launch = next((x for x in launches if _which(x) == row.which), None)
         when = "right after" if row.phase == "after" else "before"
         text = f"The device was found faulty {when} {launch or 'the first launch'}: {row.error}."
@@ -270,7 +270,7 @@ def _launch(
         if len(label) > 2
     }
     values = []
-    for row in dataflow.values(rows):
+    for row in launched.values(rows):
         drawn: Bins | str | None = None
         if tensors and isinstance(row, TensorRow) and row.file and _is_drawn(row):
             drawn = histogram(dumped.path, row)
@@ -280,10 +280,10 @@ def _launch(
         values.append(ReportedValue(row, expr, bins=bins, note=note, in_model=name))
     return ReportedLaunch(
         position=step.position,
-        place=dataflow.recorded(dumped, step),
+        place=launched.recorded(dumped, step),
         values=tuple(values),
         source=sources.get(step.kernel, ""),
-        computes=step.launch is not None and dataflow.computes(rows),
+        computes=step.launch is not None and launched.computes(rows),
     )
 
 

@@ -17,7 +17,7 @@ from rewriter.comparison.dumps.types import (
     TensorComparison,
 )
 from rewriter.core.types import Json
-from rewriter.dump.dataflow import RecordedLaunch
+from rewriter.dump.launched import RecordedLaunch
 from rewriter.dump.rows import TensorRow, known
 from rewriter.report.tensor_error import error_of
 from rewriter.report.types import ReportedRun, ReportedValue, Tiles

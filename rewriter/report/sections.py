@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rewriter.core.types import Json
 from rewriter.diagnosis import verdict_text
 from rewriter.diagnosis.verdict import Verdict, VerdictArgument
-from rewriter.dump.dataflow import RecordedLaunch
+from rewriter.dump.launched import RecordedLaunch
 from rewriter.report import page_data
 from rewriter.report.cells import of_value
 from rewriter.report.findings import sentence

@@ -17,7 +17,7 @@ from rewriter.core.documents import Count
 from rewriter.core.dtypes import short_dtype
 from rewriter.core.printed import printed
 from rewriter.diagnosis.verdict import Verdict
-from rewriter.dump.dataflow import RecordedLaunch
+from rewriter.dump.launched import RecordedLaunch
 from rewriter.dump.names import NO_NAMES, Names
 from rewriter.dump.reading import RunDump, label
 from rewriter.dump.rows import ScalarRow, TensorRow, ValueRow

@@ -8,7 +8,8 @@ from dataclasses import replace
 from rewriter.diagnosis import nonfinite, triage
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.diagnosis.verdict_text import next_command
-from rewriter.dump.reading import Dump, RunDump, was_stopped
+from rewriter.dump.document_files import was_stopped
+from rewriter.dump.reading import Dump, RunDump
 from rewriter.execution.conclusion import Conclusion, read_conclusion, without_conclusion
 from rewriter.execution.dumped_wrappers import selection_of
 from rewriter.report.types import Finding, FollowedVerdict

@@ -12,7 +12,7 @@ from rewriter.core import limits
 from rewriter.core.errors import RewriterError
 from rewriter.core.strides import contiguous
 from rewriter.core.text import some
-from rewriter.dump import dataflow
+from rewriter.dump import launched
 from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.document_files import corrupt
 from rewriter.dump.reading import RunDump, RunStep, label, open_dump
@@ -68,7 +68,7 @@ def _of_run(run: RunDump, index: int, iteration: int, *, needs_values: bool) -> 
     flow = Flow(run)
     node = next(x for x in flow.nodes if x.step.which == (index, iteration))
     written = {
-        row.arg: _tensor(run, row) for row in dataflow.tensors(dataflow.results(flow.rows(node)))
+        row.arg: _tensor(run, row) for row in launched.tensors(launched.results(flow.rows(node)))
     }
     given = dict(_given(run, flow, node))
     in_parts = {
@@ -82,15 +82,15 @@ def _of_run(run: RunDump, index: int, iteration: int, *, needs_values: bool) -> 
                 name, "out", tensor.dtype, tensor.shape, tensor.stride, tensor.device, None
             )
     _require_saved(run, launch, given, written, in_parts, needs_values=needs_values)
-    inputs = {row.arg: _tensor(run, row) for row in dataflow.tensors(run.inputs)}
+    inputs = {row.arg: _tensor(run, row) for row in launched.tensors(run.inputs)}
     numbers = _numbers(run, node.step)
     return Recorded(run, wrapper, launch, node, given, written, numbers, inputs, _sources(run))
 
 
 def _given(run: RunDump, flow: Flow, node: FlowNode) -> Iterator[tuple[str, Tensor]]:
     """Yield the inputs as they were read: recorded at the launch, or where they were written."""
-    own = {row.arg for row in dataflow.tensors(dataflow.reads(run.rows(node.step)))}
-    for row in dataflow.tensors(dataflow.reads(flow.rows(node))):
+    own = {row.arg for row in launched.tensors(launched.reads(run.rows(node.step)))}
+    for row in launched.tensors(launched.reads(flow.rows(node))):
         yield row.arg, _tensor(run, row, carried=row.arg not in own)
 
 
@@ -136,7 +136,7 @@ def _require_saved(
     needs_values: bool,
 ) -> None:
     read = {name: tensor for name, tensor in given.items() if tensor.role != "out"}
-    known = {variable for name in read for variable in (name, dataflow.variable(name))}
+    known = {variable for name in read for variable in (name, launched.variable(name))}
     missing = [name for name, tensor in read.items() if needs_values and tensor.file is None]
     missing += [
         name

@@ -8,7 +8,8 @@ from typing import Any
 
 import dumps
 from dumps import value
-from rewriter.dump.dataflow import Flow, reads, results, tensors
+from rewriter.dump.dataflow import Flow
+from rewriter.dump.launched import reads, results, tensors
 from rewriter.dump.reading import open_dump
 from rewriter.dump.summary import DumpSummary, summarise
 

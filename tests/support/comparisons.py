@@ -27,7 +27,7 @@ from capture import Graph, compile_case
 from harness import call
 from models import MODELS, Case
 from rewriter.comparison.dumps.types import Comparison, LaunchComparison
-from rewriter.dump.dataflow import RecordedLaunch
+from rewriter.dump.launched import RecordedLaunch
 from rewriter.instrumentation.types import Selection
 from rewriter.locate.types import Launch
 

@@ -22,8 +22,8 @@ from rewriter.comparison.dumps.types import (
     TensorComparison,
     Tolerance,
 )
-from rewriter.dump.dataflow import OUTPUTS, RecordedLaunch
 from rewriter.dump.documents import Manifest
+from rewriter.dump.launched import OUTPUTS, RecordedLaunch
 from rewriter.dump.rows import TensorRow, read_row
 
 

@@ -27,7 +27,8 @@ from rewriter.comparison.dumps.types import (
 from rewriter.core.align import Pair
 from rewriter.core.dtypes import ROUNDING
 from rewriter.core.text import some
-from rewriter.dump.dataflow import OUTPUTS, FlowNode, RecordedLaunch, ValueOrigin, fingerprint
+from rewriter.dump.dataflow import FlowNode, ValueOrigin, fingerprint
+from rewriter.dump.launched import OUTPUTS, RecordedLaunch
 from rewriter.dump.rows import TensorRow
 from rewriter.locate.names import canonical
 

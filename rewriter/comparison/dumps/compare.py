@@ -34,9 +34,10 @@ from rewriter.comparison.dumps.values import RecordedValue
 from rewriter.core.align import Pair, align
 from rewriter.core.errors import RewriterError
 from rewriter.core.text import some
-from rewriter.dump import dataflow
-from rewriter.dump.dataflow import OUTPUTS, Flow, FlowNode
+from rewriter.dump import launched
+from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.document_files import corrupt
+from rewriter.dump.launched import OUTPUTS
 from rewriter.dump.names import KEPT
 from rewriter.dump.reading import Dump, RunDump, open_dump
 from rewriter.dump.rows import TensorRow, ValueRow
@@ -184,7 +185,7 @@ class _Both:
         for node in self.flow_a.nodes:
             if node.step.launch is None or not values.left_some_unwritten(node.place.kernel):
                 continue
-            for row in dataflow.tensors(self.flow_a.rows(node)):
+            for row in launched.tensors(self.flow_a.rows(node)):
                 if row.role == "in" and (why := values.left_unwritten(node.place.kernel, row)):
                     found[row.arg] = why
         return found

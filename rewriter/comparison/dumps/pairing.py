@@ -10,7 +10,8 @@ from itertools import takewhile, zip_longest
 from msgspec import UNSET, structs
 
 from rewriter.core.strides import is_dense
-from rewriter.dump.dataflow import NoResult, reads, results, tensors
+from rewriter.dump.dataflow import NoResult
+from rewriter.dump.launched import reads, results, tensors
 from rewriter.dump.rows import EventRow, TensorRow, ValueRow
 
 # `reinterpret_tensor(, (16, 16), (1, 16), 0)`, without the name of the tensor.

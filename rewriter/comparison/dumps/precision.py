@@ -43,7 +43,8 @@ from rewriter.comparison.dumps.blame import behind, worst
 from rewriter.comparison.dumps.tolerance import Tolerances
 from rewriter.comparison.dumps.types import DIFFERS, LaunchComparison, State, TensorComparison
 from rewriter.core.dtypes import ROUNDING
-from rewriter.dump.dataflow import OUTPUTS, FlowNode, RecordedLaunch, ValueOrigin
+from rewriter.dump.dataflow import FlowNode, ValueOrigin
+from rewriter.dump.launched import OUTPUTS, RecordedLaunch
 from rewriter.dump.rows import TensorRow, finite
 
 _HALF = 0.5  # of the error without a direction

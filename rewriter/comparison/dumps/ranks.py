@@ -24,7 +24,7 @@ from rewriter.core import parallel
 from rewriter.core.documents import Count
 from rewriter.core.errors import RewriterError
 from rewriter.core.printed import printed
-from rewriter.dump import dataflow
+from rewriter.dump import dataflow, launched
 from rewriter.dump.documents import Manifest
 from rewriter.dump.reading import Dump, RunDump, open_dump
 from rewriter.dump.rows import EventRow, TensorRow
@@ -300,7 +300,7 @@ class _Call:
             rows = list(run.events())
         except RewriterError:
             return None
-        values = dataflow.tensors(rows)
+        values = launched.tensors(rows)
         if run.cut or any(row.file for row in values):
             return None
         # For a rank with several devices, it matters which values are on the same device.

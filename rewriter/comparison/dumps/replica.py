@@ -23,7 +23,7 @@ from rewriter.comparison.dumps.types import (
 )
 from rewriter.core.documents import Count
 from rewriter.core.printed import printed
-from rewriter.dump.dataflow import OUTPUTS, RecordedLaunch, variable
+from rewriter.dump.launched import OUTPUTS, RecordedLaunch, variable
 from rewriter.dump.names import KEPT
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.instrumentation.matching import matches

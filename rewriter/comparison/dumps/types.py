@@ -9,8 +9,8 @@ from typing import Literal
 
 from rewriter.core.documents import Count, Number
 from rewriter.core.printed import printed
-from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.documents import Manifest
+from rewriter.dump.launched import RecordedLaunch
 from rewriter.dump.rows import RowPhase, TensorRow, ValueRow
 
 # `rounding`: in another precision, and no further off than rounding and what was read explain.

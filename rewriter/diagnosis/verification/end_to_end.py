@@ -31,7 +31,7 @@ from rewriter.diagnosis.verification.types import (
     LaunchCheck,
     node_of,
 )
-from rewriter.dump import dataflow
+from rewriter.dump import dataflow, launched
 from rewriter.dump.dataflow import FlowNode, NoResult
 from rewriter.dump.reading import RunDump, RunStep, open_dump
 from rewriter.dump.rows import TensorRow
@@ -97,7 +97,7 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
     try:
         known: dict[str, Bounded] = {
             row.arg: exact(received.load(run, row))
-            for row in dataflow.tensors(run.inputs)
+            for row in launched.tensors(run.inputs)
             if row.arg in graph.types
         }
         known |= _attributes(run, graph) | _own_results(run, graph, checks)
@@ -270,7 +270,7 @@ def _left_alone(results: CallResults, wrong: Sequence[Checked], known: _Known) -
         if check is None or not is_fed or check.outcome == "differs":
             continue
         facts = results.run.launch_row(check.launch)
-        if output.arg not in {dataflow.buffer_of(facts, result.arg) for result in check.results}:
+        if output.arg not in {launched.buffer_of(facts, result.arg) for result in check.results}:
             return check, output
     return None
 
@@ -293,7 +293,7 @@ def _elsewhere(
     for check in known.values():
         step, facts = run.step(check.launch, check.iteration), run.launch_row(check.launch)
         written = () if step is None else tuple(received.written(run.rows(step)))
-        if output.arg not in {dataflow.buffer_of(facts, name) for name in written}:
+        if output.arg not in {launched.buffer_of(facts, name) for name in written}:
             yield check, written
 
 

@@ -17,7 +17,7 @@ from msgspec import structs
 from rewriter.diagnosis.verification import received
 from rewriter.diagnosis.verification.bounded import UncheckedError
 from rewriter.diagnosis.verification.graph_types import TensorType
-from rewriter.dump import dataflow
+from rewriter.dump import dataflow, launched
 from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.documents import LaunchRow
 from rewriter.dump.reading import RunDump
@@ -52,7 +52,7 @@ class CallResults:
 
     def __init__(self, run: RunDump, nodes: Sequence[FlowNode], last: FlowNode) -> None:
         self.run, self.nodes, self._last = run, nodes, last
-        self._inputs = {row.arg: row for row in dataflow.tensors(run.inputs)}
+        self._inputs = {row.arg: row for row in launched.tensors(run.inputs)}
         self._wrapper = wrapper_of(run)
         self._unrecorded = unrecorded_results(run)
         self.writers: dict[str, FlowNode] = {}  # the last launch that wrote a buffer
@@ -62,7 +62,7 @@ class CallResults:
                 continue
             facts = run.launch_row(node.step.launch)
             for name, row in received.written(run.rows(node.step)).items():
-                root = dataflow.buffer_of(facts, name)
+                root = launched.buffer_of(facts, name)
                 self._parts.setdefault(root, []).append((row, facts))
                 self.writers[root] = node
 
@@ -121,7 +121,7 @@ class CallResults:
         """The buffers given to a launch of which no launch wrote a part, and where that is."""
         facts = self.run.launch_row(launch)
         for name, row in received.given(self.run.rows(node.step)).items():
-            root = dataflow.buffer_of(facts, name)
+            root = launched.buffer_of(facts, name)
             parts = [] if root in self._unrecorded else self._parts.get(root, [])
             is_whole = any(part.size >= row.size for part, _ in parts)
             if not parts or is_whole or name in self._inputs:
@@ -166,7 +166,7 @@ class CallResults:
             return int(match[1])
         if expression == whole.arg:
             return 0
-        if (found := self._views.get(dataflow.variable(row.arg))) is None:
+        if (found := self._views.get(launched.variable(row.arg))) is None:
             raise UncheckedError(f"where {row.arg} begins in {whole.arg} is not known")
         return found
 

@@ -13,7 +13,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.strides import is_dense, memory_order
 from rewriter.diagnosis.verification.bounded import UncheckedError
 from rewriter.diagnosis.verification.graph_types import TensorType
-from rewriter.dump import dataflow, saved
+from rewriter.dump import launched, saved
 from rewriter.dump.reading import RunDump, RunStep
 from rewriter.dump.rows import EventRow, ScalarRow, TensorRow
 from rewriter.locate.types import Argument, Launch
@@ -69,7 +69,7 @@ def given(rows: Sequence[EventRow]) -> dict[str, TensorRow]:
 
 def written(rows: Sequence[EventRow]) -> dict[str, TensorRow]:
     """The tensors that a launch wrote, by name."""
-    return {row.arg: row for row in dataflow.tensors(dataflow.results(rows))}
+    return {row.arg: row for row in launched.tensors(launched.results(rows))}
 
 
 def dtype_of(row: TensorRow) -> torch.dtype | None:

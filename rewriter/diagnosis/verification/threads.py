@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 
 from rewriter.core import parallel
-from rewriter.dump import dataflow
+from rewriter.dump import launched
 from rewriter.dump.reading import RunDump
 
 _SMALL = 1 << 20  # elements of a tensor up to which one thread is enough
@@ -36,7 +36,7 @@ def for_each(
         finally:
             torch.set_num_threads(before)
 
-    rows = ((run, dataflow.tensors(run.rows(step))) for run in runs for step in run.steps)
+    rows = ((run, launched.tensors(run.rows(step))) for run in runs for step in run.steps)
     is_large = {id(run) for run, tensors in rows if any(row.size > _SMALL for row in tensors)}
     small = [run for run in runs if id(run) not in is_large]
     shared = parallel.each(alone, small, [_SIZE] * len(small))

@@ -9,7 +9,7 @@ from typing import Literal
 
 from rewriter.core.documents import Count, Number
 from rewriter.core.printed import printed
-from rewriter.dump.dataflow import RecordedLaunch
+from rewriter.dump.launched import RecordedLaunch
 from rewriter.dump.reading import label
 
 Outcome = Literal["agrees", "differs", "unchecked"]

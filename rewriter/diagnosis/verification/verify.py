@@ -30,7 +30,7 @@ from rewriter.diagnosis.verification.types import (
     Verification,
 )
 from rewriter.diagnosis.verification.whole_graph import GraphOutcome, WholeGraph
-from rewriter.dump import dataflow
+from rewriter.dump import launched
 from rewriter.dump.reading import RunDump, RunStep, open_dump
 from rewriter.dump.rows import TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
@@ -148,7 +148,7 @@ class _Call:
 
     def _check(self, step: RunStep) -> LaunchCheck:
         assert step.launch is not None
-        place = dataflow.recorded(self._run, step)
+        place = launched.recorded(self._run, step)
         base = LaunchCheck(**vars(place), artifact=self._run.artifact)
         launch = self._launches.get(step.launch)
         if launch is None or launch.kernel != step.kernel:

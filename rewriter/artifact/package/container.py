@@ -46,6 +46,8 @@ _LOCATOR, _LOCATOR_SIGNATURE = struct.Struct("<4sLQL"), b"PK\6\7"
 _END64, _END64_SIGNATURE = struct.Struct("<4sQ2H2L4Q"), b"PK\6\6"
 _ENTRY = 46  # bytes of an entry in the directory, less its name
 _COMMENT = 0xFFFF  # bytes of a comment, at most
+# What reading a damaged file may raise.
+_FAILURES = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -216,11 +218,8 @@ class Overlay(Container):
             file = self.path / str(name)
             if member not in self.original.names:
                 raise _refused(self.path, f"{SOURCES} replaces {member!r}, which is not there")
-            if (
-                not isinstance(name, str)
-                or _unsafe(name)
-                or file.resolve() != (self.path.resolve() / name)
-            ):
+            is_sound = isinstance(name, str) and not _unsafe(name)
+            if not is_sound or file.resolve() != self.path.resolve() / name:
                 raise _refused(self.path, f"{SOURCES} leads out of the directory, to {name!r}")
             if not file.is_file():
                 raise _missing(file)
@@ -366,17 +365,10 @@ def _check_sizes(path: Path, entries: list[zipfile.ZipInfo]) -> None:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn what reading a zip file may raise into one error."""
+    """Turn what reading a damaged zip file may raise into one error."""
     try:
         yield
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        KeyError,
-        NotImplementedError,
-        ValueError,
-    ) as error:
+    except _FAILURES as error:
         raise _corrupt(path, str(error) or "it ends too early") from error
 
 

@@ -11,6 +11,7 @@ import bisect
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import tree_sitter
 
@@ -25,9 +26,7 @@ from rewriter.locate.streams import StreamTracker
 from rewriter.locate.types import InsertionPoint, MemoryEvent, StreamAction, Unrecognised
 
 _SUBGRAPH = re.compile(rb"//\s*subgraph: (\w+)")
-_BRANCHES = ("if_statement",)
 _LOOPS = ("while_statement", "for_statement", "do_statement", "for_range_loop")
-_HANDLE = "_handle"
 
 
 @dataclass(frozen=True)
@@ -103,34 +102,22 @@ class CppLaunchFinder:
 
     def _sorted_calls(self, body: tree_sitter.Node) -> list[ClassifiedCall]:
         launches: dict[tuple[int, int], tuple[CppShape | None, Captures]] = {}
-        for pattern, captures in sorted(
-            _matches(self.grammar.launches, body), key=lambda match: match[0]
-        ):
-            node = captures["launch"][0]
-            shape = self.grammar.owners[pattern]
-            key = node.start_byte, node.end_byte
-            # The patterns are in the order of their shapes.
-            launches.setdefault(key, (shape, captures))
+        # The patterns are in the order of their shapes.
+        for pattern, captures in sorted(_matches(self.grammar.launches, body), key=itemgetter(0)):
+            place = captures["launch"][0].byte_range
+            launches.setdefault(place, (self.grammar.owners[pattern], captures))
         calls = []
         for _, captures in _matches(self.grammar.calls, body):
             node = captures["call"][0]
             callee = self.reader.callee(captures["callee"][0])
             effect = self.grammar.effect(callee)
-            matched = launches.get((node.start_byte, node.end_byte)) if effect is None else None
+            matched = launches.get(node.byte_range) if effect is None else None
             if matched is None and effect is None:
                 text = " ".join(self.outline.read(node).split())
                 self.unrecognised.append(Unrecognised(self.outline.line(node), text))
             arguments = captures["arguments"][0] if "arguments" in captures else None
-            calls.append(
-                ClassifiedCall(
-                    node,
-                    callee,
-                    arguments,
-                    matched and matched[0],
-                    effect,
-                    matched[1] if matched else captures,
-                )
-            )
+            shape, captures = matched or (None, captures)
+            calls.append(ClassifiedCall(node, callee, arguments, shape, effect, captures))
         return sorted(calls, key=lambda call: call.node.start_byte)
 
     def _sorted_changes(self, body: tree_sitter.Node) -> list[NameChange]:
@@ -141,14 +128,10 @@ class CppLaunchFinder:
         return sorted(changes, key=lambda change: change.start)
 
     def _calls_in(self, node: tree_sitter.Node) -> list[ClassifiedCall]:
-        first = bisect.bisect_left(self._call_starts, node.start_byte)
-        last = bisect.bisect_left(self._call_starts, node.end_byte)
-        return self._calls[first:last]
+        return self._calls[_places_in(node, self._call_starts)]
 
     def _changes_in(self, node: tree_sitter.Node) -> list[NameChange]:
-        first = bisect.bisect_left(self._change_starts, node.start_byte)
-        last = bisect.bisect_left(self._change_starts, node.end_byte)
-        return self._changes[first:last]
+        return self._changes[_places_in(node, self._change_starts)]
 
     # Statements.
 
@@ -169,7 +152,7 @@ class CppLaunchFinder:
                 yield from self._launch(launches[0], statement, rest, flow)
             elif statement.type == "compound_statement":
                 yield from self._block(statement, flow)
-            elif statement.type in _BRANCHES:
+            elif statement.type == "if_statement":
                 yield from self._branch(statement, flow)
             elif statement.type in _LOOPS:
                 yield from self._loop(statement, flow)
@@ -249,7 +232,7 @@ class CppLaunchFinder:
                     yield from self._nested(child, flow)
         elif node.type == "compound_statement":
             yield from self._block(node, flow)
-        elif node.type in _BRANCHES:
+        elif node.type == "if_statement":
             yield from self._branch(node, flow)
         else:
             launches = [call for call in self._calls_in(node) if call.shape]
@@ -273,22 +256,10 @@ class CppLaunchFinder:
         self.names.apply(calls, changes, flow)
         self.other_uses.unfollowed(statement, changes, flow)
         for change in self.names.memory.take():
-            point = self._insertion_point(
-                statement,
-                statement.end_byte,
-                obstacle or change.obstacle,
-                shares=change.action == "reuse",
-            )
-            event = MemoryEvent(
-                0,
-                self._scope,
-                change.action,
-                change.buffer,
-                change.of,
-                self.outline.line(statement),
-                point,
-                is_held=change.is_held,
-            )
+            why, shares = obstacle or change.obstacle, change.action == "reuse"
+            point = self._insertion_point(statement, statement.end_byte, why, shares=shares)
+            about = (change.action, change.buffer, change.of, self.outline.line(statement), point)
+            event = MemoryEvent(0, self._scope, *about, is_held=change.is_held)
             self.memory.append((event, change.root))
 
     def _launch(
@@ -309,40 +280,28 @@ class CppLaunchFinder:
         self.other_uses.calls(statement, writes, flow)
         start = call.node.start_byte
         local, assigned = self._bound(changes, start)
-        self.names.apply(
-            (other for other in inside if other.node.start_byte < start),
-            (
-                change
-                for change in changes
-                if change.start < start
-                and change.effect != "free"
-                and self.names.of(change) in local
-            ),
-            flow,
-        )
+        before = (x for x in changes if x.start < start and x.effect != "free")
+        declared = (x for x in before if self.names.of(x) in local)
+        self.names.apply((x for x in inside if x.node.start_byte < start), declared, flow)
         outputs, end = self._taken_over(call, statement, rest)
-        yield (
-            CppLaunch(
-                call=call,
-                shape=call.shape,
-                scope=self._scope,
-                insertion_point=self._insertion_point(statement, end, obstacle),
-                repeats=self._loops > 0,
-                conditional=self._loops > 0 or self._branches > 0,
-                inside=inside,
-                local=frozenset(local),
-                outputs=outputs,
-                assigned=tuple(assigned),
-                comments=tuple(self._comments),
-                stream=self._streams.launched_on(call),
-            ),
-            flow,
+        launch = CppLaunch(
+            call=call,
+            shape=call.shape,
+            scope=self._scope,
+            insertion_point=self._insertion_point(statement, end, obstacle),
+            repeats=self._loops > 0,
+            conditional=self._loops > 0 or self._branches > 0,
+            inside=inside,
+            local=frozenset(local),
+            outputs=outputs,
+            assigned=tuple(assigned),
+            comments=tuple(self._comments),
+            stream=self._streams.launched_on(call),
         )
+        yield launch, flow
         self._comments = []
-        for name in assigned:
+        for name in (*assigned, *outputs):
             flow.compute(name, "tensor")
-        for handle in outputs:
-            flow.compute(handle, "tensor")
         if not boxed:
             self.names.apply((), self._changes_in(statement), flow)
         for name in local:
@@ -367,14 +326,12 @@ class CppLaunchFinder:
 
         The values can be read under these names only. Also the offset after the last of them.
         """
-        handles = set()
-        if call.arguments is not None:
-            for argument in call.arguments.named_children:
-                if argument.type == "pointer_expression":
-                    handles.add(self.outline.read(argument).lstrip("&"))
+        given = () if call.arguments is None else call.arguments.named_children
+        pointers = (x for x in given if x.type == "pointer_expression")
+        handles = {self.outline.read(x).lstrip("&") for x in pointers}
         outputs: dict[str, str] = {}
         end = statement.end_byte
-        if not any(handle.endswith(_HANDLE) for handle in handles):
+        if not any(handle.endswith("_handle") for handle in handles):
             return outputs, end
         for following in rest:
             if following.type == "comment":
@@ -432,6 +389,11 @@ class CppLaunchFinder:
             change.effect == "free" and self.names.of(change) in self.names.inputs
             for change in self._changes_in(statement)
         )
+
+
+def _places_in(node: tree_sitter.Node, starts: Sequence[int]) -> slice:
+    first = bisect.bisect_left(starts, node.start_byte)
+    return slice(first, bisect.bisect_left(starts, node.end_byte))
 
 
 def _matches(query: tree_sitter.Query, node: tree_sitter.Node) -> Sequence[tuple[int, Captures]]:

@@ -21,7 +21,7 @@ class CallClassifier:
 
     def __init__(self, outline: PythonOutline, grammar: PythonGrammar) -> None:
         self._outline = outline
-        self._grammar = grammar
+        self.grammar = grammar
         self._functions = {scope.function.name for scope in outline.scopes}
         self._known: dict[tuple[str, frozenset[str]], PythonShape | str | None] = {}
 
@@ -31,7 +31,7 @@ class CallClassifier:
         if key not in self._known:
             self._known[key] = (
                 self._shape(*key)
-                or self._grammar.effect(callee)
+                or self.grammar.effect(callee)
                 or ("scope" if callee in self._functions else None)
             )
         return self._known[key]
@@ -43,9 +43,9 @@ class CallClassifier:
         if (function := self._outline.functions.get(head(callee))) is not None:
             if is_jit(function):
                 factory = JIT
-            elif callee in self._outline.functions and self._grammar.effect(callee) is None:
+            elif callee in self._outline.functions and self.grammar.effect(callee) is None:
                 factory = FUNCTION
-        for shape in self._grammar.shapes:
+        for shape in self.grammar.shapes:
             if any(pattern.fullmatch(callee) for pattern in shape.excluded):
                 continue
             for match in shape.patterns:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TypeGuard
 
 import libcst as cst
@@ -22,14 +21,14 @@ from rewriter.locate.flow import Content, Flow
 from rewriter.locate.names import is_partition
 from rewriter.locate.python.call import arguments, read_arguments
 from rewriter.locate.python.classify import CallClassifier, uses, view_base
-from rewriter.locate.python.grammar import PythonGrammar, PythonShape
+from rewriter.locate.python.grammar import PythonShape
 from rewriter.locate.python.inputs import InputFacts
 from rewriter.locate.python.module import Block, Suite
 from rewriter.locate.python.other_uses import OtherUses
 from rewriter.locate.python.outline import PythonOutline, ScopeNode
 from rewriter.locate.python.roles import RESOLVERS, operator_of
 from rewriter.locate.python.signature import Signatures
-from rewriter.locate.python.statements import Statement, calls, elements, head, subscripted, walk
+from rewriter.locate.python.statements import Statement, calls, elements, head, subscripted
 from rewriter.locate.python.stream_calls import StreamCalls
 from rewriter.locate.streams import StreamTracker
 from rewriter.locate.types import (
@@ -76,7 +75,6 @@ class PythonLaunchFinder:
         scope: ScopeNode,
         source: Source,
         outline: PythonOutline,
-        grammar: PythonGrammar,
         classifier: CallClassifier,
         signatures: Signatures,
     ) -> None:
@@ -91,7 +89,6 @@ class PythonLaunchFinder:
         self._scope = scope
         self._data = source.data
         self._module = outline.module
-        self._grammar = grammar
         self._classifier = classifier
         self._signatures = signatures
         self._flow = Flow(outline.harness.tensors, outline.harness.constants)
@@ -151,14 +148,11 @@ class PythonLaunchFinder:
                     self.other_uses.may_write(statement, statement.node, flow)
                 return
         # The condition of a `while` is evaluated each time, the iterable of a `for` once.
-        repeats = isinstance(node, cst.While)
-        self._loops += repeats
+        self._loops += isinstance(node, cst.While)
         for header in headers:
             self._calls(head, header, flow, obstacle=_IN_HEAD)
-        self._loops -= repeats
-        loops = isinstance(node, (cst.While, cst.For))
+        self._loops += isinstance(node, cst.For)
         branches = not isinstance(node, (cst.With, cst.Try, cst.TryStar))
-        self._loops += loops
         self._branches += branches
         if isinstance(node, cst.With):
             with_stream = self._streams.tracker.current
@@ -178,7 +172,7 @@ class PythonLaunchFinder:
                 self._suite(suite, alternative if is_else else flow if always else flow.branch())
             self._branches -= 1
             flow.join(alternative)
-        self._loops -= loops
+        self._loops -= isinstance(node, (cst.While, cst.For))
         self._branches -= branches
 
     # --- Simple statements ----------------------------------------------------------------------
@@ -190,9 +184,8 @@ class PythonLaunchFinder:
         if not self._branches:
             self.facts.read(statement)
         match node:
-            case cst.Assign(targets=targets, value=value):
-                for target in targets:
-                    self._assign(statement, target.target, value, flow, bool(launches))
+            case cst.Assign():
+                self._assign(statement, node, flow, bool(launches))
             case cst.Del(target=target):
                 for name in statement.names(target):
                     self._release(statement, name, flow)
@@ -209,26 +202,28 @@ class PythonLaunchFinder:
             self._written(statement, call, flow)
 
     def _written(self, statement: Statement, call: cst.Call, flow: Flow) -> None:
-        for used, view in uses(call, self._grammar):
+        for used, view in uses(call, self._classifier.grammar):
             if (name := used.fill(statement.values)) in flow.variables:
                 flow.write(name, view.fill(statement.values) if view else "")
 
-    def _assign(
-        self,
-        statement: Statement,
-        target: cst.BaseExpression,
-        value: cst.BaseExpression,
-        flow: Flow,
-        launches: bool,
-    ) -> None:
-        name = statement.name(target)
-        if not name:
-            if isinstance(target, (cst.Tuple, cst.List)):
-                self._unpack(statement.names(target), value, flow)
-            return
-        if launches:
-            flow.compute(name, None)
-            return
+    def _assign(self, statement: Statement, node: cst.Assign, flow: Flow, launches: bool) -> None:
+        value = node.value
+        for target in (part.target for part in node.targets):
+            if not (name := statement.name(target)):
+                is_list = isinstance(target, (cst.Tuple, cst.List))
+                for member in statement.names(target) if is_list else ():
+                    if _is_args(value):
+                        self._given.add(member)
+                        flow.receive(member)
+                    else:
+                        flow.compute(member, None)
+            elif launches:
+                flow.compute(name, None)
+            else:
+                self._bind(statement, name, value, flow)
+
+    def _bind(self, statement: Statement, name: str, value: cst.BaseExpression, flow: Flow) -> None:
+        """Something other than the result of a launch gets a name."""
         if (taken := self._taken.get(subscripted(statement, value))) is not None:
             taken.append(Argument(name, statement.code(value), name, "out", "tensor"))
         self._taken.pop(name, None)
@@ -241,14 +236,6 @@ class PythonLaunchFinder:
             flow.compute(name, None)
         else:
             flow.compute(name, "scalar" if isinstance(value, _SCALARS) else "other")
-
-    def _unpack(self, names: list[str], value: cst.BaseExpression, flow: Flow) -> None:
-        for name in names:
-            if _is_args(value):
-                self._given.add(name)
-                flow.receive(name)
-            else:
-                flow.compute(name, None)
 
     def _call(self, statement: Statement, name: str, value: cst.Call, flow: Flow) -> None:
         """The result of a known call that launches nothing gets a name."""
@@ -303,7 +290,7 @@ class PythonLaunchFinder:
             verdict = self._classifier.classify(callee, call)
             if isinstance(verdict, PythonShape):
                 launches.append(call)
-                self._launch(statement, call, callee, verdict, flow, obstacle)
+                self._launch(statement, call, verdict, flow, obstacle)
             elif verdict is None:
                 text = " ".join(statement.code(call).split())
                 self.unrecognised.append(Unrecognised(statement.line_of(call), text))
@@ -313,22 +300,16 @@ class PythonLaunchFinder:
                     target = next(_targets(statement), "")
                     self._streams.read(statement, callee, call, target)
                 self.other_uses.call(statement, call, verdict, flow)
-        if _names_in_passing(inside):
-            self.other_uses.may_write(statement, statement.node, flow)
+        self.other_uses.named_in_passing(statement, inside, flow)
         if launches:
             self._last = statement.line.end
         return launches
 
     def _launch(
-        self,
-        statement: Statement,
-        call: cst.Call,
-        callee: str,
-        shape: PythonShape,
-        flow: Flow,
-        obstacle: str,
+        self, statement: Statement, call: cst.Call, shape: PythonShape, flow: Flow, obstacle: str
     ) -> None:
-        written = read_arguments(call, self._grammar)
+        callee = statement.callee(call)
+        written = read_arguments(call, self._classifier.grammar)
         is_kept = not (isinstance(statement.node, cst.Expr) and statement.node.value is call)
         if (callee, call) not in self._declared:
             resolve = RESOLVERS[shape.roles]
@@ -349,6 +330,7 @@ class PythonLaunchFinder:
             if len(targets) == 1:
                 self._taken[targets[0]] = one.taken
         origins, nodes = provenance.read(self._comments(statement.line.start))
+        obstacle = obstacle or ("" if statement.is_alone else _SHARED)
         self.launches.append(
             Launch(
                 index=self._index + len(self.launches),
@@ -359,9 +341,7 @@ class PythonLaunchFinder:
                 args=distinct_names(unify_roles(given, flow)) if is_complete else (),
                 origins=self._texts.setdefault(origins, origins),
                 source_nodes=self._texts.setdefault(nodes, nodes),
-                insertion_point=self._insertion_point(
-                    statement, obstacle or ("" if statement.is_alone else _SHARED)
-                ),
+                insertion_point=self._insertion_point(statement, obstacle),
                 # A subgraph may be called several times.
                 repeats=self._loops > 0
                 or not (self._scope.entry or is_partition(self._scope.name)),
@@ -394,12 +374,6 @@ def _has_no_elements(statement: Statement, call: cst.Call) -> bool:
     """Such as `empty_strided_cpu((0, 4), (4, 1), torch.float32)`."""
     sizes = elements(call.args[0].value) if call.args else []
     return any(statement.code(size) == "0" for size in sizes)
-
-
-@lru_cache(maxsize=10_000)
-def _names_in_passing(node: cst.CSTNode) -> bool:
-    """Whether a statement has an assignment in an expression."""
-    return any(isinstance(part, cst.NamedExpr) for part in walk(node))
 
 
 def _receives(part: Statement | Block) -> TypeGuard[Statement]:

@@ -38,7 +38,7 @@ def locate(source: Source) -> Located:
     grammar = grammars.load()
     with garbage.paused():
         outline = outlines.read(source, grammar)
-        common = outline, grammar, CallClassifier(outline, grammar), Signatures(outline)
+        common = outline, CallClassifier(outline, grammar), Signatures(outline)
         walked = [(scope, PythonLaunchFinder(scope, source, *common)) for scope in outline.scopes]
         found: list[Launch] = []
         for _, finder in walked:

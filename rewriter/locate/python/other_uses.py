@@ -11,7 +11,7 @@ from functools import lru_cache
 import libcst as cst
 
 from rewriter.locate.flow import Flow
-from rewriter.locate.python.statements import Statement, elements, subscripted
+from rewriter.locate.python.statements import Statement, elements, subscripted, walk
 from rewriter.locate.types import OtherUse
 
 # Known calls that write nothing, and whose results are known to show the memory of known variables.
@@ -51,6 +51,11 @@ class OtherUses:
         else:
             self.may_write(statement, node, flow)
 
+    def named_in_passing(self, statement: Statement, inside: cst.CSTNode, flow: Flow) -> None:
+        """Read a part of a statement, which may have an assignment in an expression."""
+        if _names_in_passing(inside):
+            self.may_write(statement, statement.node, flow)
+
     def may_write(
         self, statement: Statement, inside: cst.CSTNode, flow: Flow, *, lasts: bool = True
     ) -> None:
@@ -71,6 +76,11 @@ def _writes_nothing(node: cst.CSTNode) -> bool:
         case cst.Expr(value=value):
             return isinstance(value, (cst.Call, *_CONSTANTS))
     return isinstance(node, (cst.Del, cst.Return, cst.Pass))
+
+
+@lru_cache(maxsize=10_000)
+def _names_in_passing(node: cst.CSTNode) -> bool:
+    return any(isinstance(part, cst.NamedExpr) for part in walk(node))
 
 
 def _binds_names(node: cst.Assign) -> bool:

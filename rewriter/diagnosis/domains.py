@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from rewriter.diagnosis.verdict import NonFiniteVerdict, VerdictArgument
+from rewriter.diagnosis.verdict import NonFiniteVerdict
+from rewriter.diagnosis.verdict_values import VerdictArgument
 from rewriter.dump.rows import TensorRow, finite
 from rewriter.locate.declarations import unwritten_operators
 from rewriter.model_names.graph import FxGraph

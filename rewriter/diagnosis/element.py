@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from rewriter.core.text import figure
-from rewriter.diagnosis.verdict import ElementRead, ElementStep, Producer
+from rewriter.diagnosis.verdict_values import ElementRead, ElementStep, Producer
 from rewriter.dump import launched
 from rewriter.dump.dataflow import Flow, FlowNode, ValueOrigin
 from rewriter.dump.reading import RunDump

@@ -15,8 +15,8 @@ from rewriter.artifact.kernel_sources import kernel_sources
 from rewriter.core.errors import RewriterError
 from rewriter.diagnosis.findings import Certainty, Finding, FindingKind
 from rewriter.diagnosis.training import Forward
-from rewriter.diagnosis.verdict import Producer, VerdictArgument
 from rewriter.diagnosis.verdict_text import argument_lines
+from rewriter.diagnosis.verdict_values import Producer, VerdictArgument
 from rewriter.dump import launched
 from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.reading import Dump, RunDump, RunStep

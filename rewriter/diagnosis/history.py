@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from rewriter.diagnosis.verdict import Earlier
+from rewriter.diagnosis.verdict_values import Earlier
 from rewriter.dump import dataflow, launched
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.dump.rows import TensorRow

@@ -25,14 +25,9 @@ from rewriter.diagnosis.nonfinite_origin import (
     skipped_steps,
 )
 from rewriter.diagnosis.training import Forward
-from rewriter.diagnosis.verdict import (
-    Held,
-    NonFiniteState,
-    NonFiniteVerdict,
-    Producer,
-    VerdictArgument,
-)
+from rewriter.diagnosis.verdict import NonFiniteState, NonFiniteVerdict
 from rewriter.diagnosis.verdict_text import is_after
+from rewriter.diagnosis.verdict_values import Held, Producer, VerdictArgument
 from rewriter.dump import launched
 from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.reading import Dump, RunDump, is_recorded, open_dump

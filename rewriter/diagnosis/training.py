@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from rewriter.core.errors import RewriterError
-from rewriter.diagnosis.verdict import Producer, SavedValue
+from rewriter.diagnosis.verdict_values import Producer, SavedValue
 from rewriter.dump import dataflow, launched
 from rewriter.dump.dataflow import Flow
 from rewriter.dump.reading import Dump, RunDump

@@ -21,7 +21,8 @@ from rewriter.core.exit_status import ExitStatus
 from rewriter.core.text import counted
 from rewriter.diagnosis.evidence import Evidence, located
 from rewriter.diagnosis.history import CallHistory
-from rewriter.diagnosis.verdict import CrashVerdict, StoppedState, VerdictArgument
+from rewriter.diagnosis.verdict import CrashVerdict, StoppedState
+from rewriter.diagnosis.verdict_values import VerdictArgument
 from rewriter.dump import graph_marks, launched
 from rewriter.dump.document_files import EVENTS
 from rewriter.dump.documents import LaunchRow

@@ -11,7 +11,8 @@ from rewriter.core.labels import short
 from rewriter.core.terminal import escape
 from rewriter.core.text import figure, some
 from rewriter.diagnosis.history import ordinal
-from rewriter.diagnosis.verdict import CrashVerdict, Earlier, Verdict, VerdictArgument
+from rewriter.diagnosis.verdict import CrashVerdict, Verdict
+from rewriter.diagnosis.verdict_values import Earlier, VerdictArgument
 from rewriter.dump.launched import variable
 from rewriter.dump.names import SourceLine
 from rewriter.dump.rows import ScalarRow, TensorRow, ValueRow

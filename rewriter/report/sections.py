@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from rewriter.core.types import Json
 from rewriter.diagnosis import verdict_text
-from rewriter.diagnosis.verdict import Verdict, VerdictArgument
+from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict_values import VerdictArgument
 from rewriter.dump.launched import RecordedLaunch
 from rewriter.report import page_data
 from rewriter.report.cells import of_value

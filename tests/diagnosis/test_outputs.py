@@ -14,7 +14,7 @@ from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis import outputs
 from rewriter.diagnosis.outputs import of_calls, with_types
 from rewriter.diagnosis.ruling import Examined, of_end, rule
-from rewriter.diagnosis.verdict import VerdictArgument
+from rewriter.diagnosis.verdict_values import VerdictArgument
 from rewriter.diagnosis.verification.end_to_end import CallCheck
 from rewriter.diagnosis.verification.types import Checked, Comparison
 

@@ -19,13 +19,8 @@ from rewriter.diagnosis.ruling import (
     rule,
     without_effect,
 )
-from rewriter.diagnosis.verdict import (
-    CrashVerdict,
-    NonFiniteState,
-    NonFiniteVerdict,
-    Producer,
-    StoppedState,
-)
+from rewriter.diagnosis.verdict import CrashVerdict, NonFiniteState, NonFiniteVerdict, StoppedState
+from rewriter.diagnosis.verdict_values import Producer
 from rewriter.diagnosis.verification.text import AGAINST
 from rewriter.diagnosis.verification.types import (
     Checked,

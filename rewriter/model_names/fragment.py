@@ -9,10 +9,12 @@ computes. An item of a tuple has a name, but no line.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import takewhile
 
 from rewriter.model_names.graph import MOST_BYTES, FxGraph, FxNode
 
+BEFORE = "__before"  # how the name of a value before an update ends
 _HEAD = "# Graph fragment:"
 _LINE = re.compile(r"^#   %(\w+) : (?:Tensor)?(?: ?\"([^\"]*)\")? ?(?:\[num_users=\d+\])? ?= (.*)$")
 _CALL = re.compile(r"call_function\[target=([\w.]+)\]\(args = \((.*)\), kwargs = \{(.*)\}\)$")
@@ -23,6 +25,15 @@ _KEYWORD = re.compile(r"(?:(?<=^)|(?<=, ))(\w+): ")
 _VALUE = re.compile(r"%([A-Za-z_]\w*)")
 _SEVERAL = re.compile(r"^(\w+) = async_compile\.multi_kernel\(")
 _KERNEL = re.compile(r"^(\w+) = async_compile\.\w+\(|^def (\w+)\(")
+_NUMBERED = re.compile(r"getitem(?:_(\d+))?$")
+_TUPLES = {
+    "var_mean", "sort", "topk", "max", "min", "prepare_softmax_online", "aminmax",
+    "_low_memory_max_pool_with_offsets", "max_pool2d_with_indices",
+}  # fmt: skip
+# Operators that change some elements of their first argument and keep the others.
+_UPDATES = ("index_put", "scatter", "scatter_add", "scatter_reduce", "index_add")
+_FIRST = re.compile(r"([\w.]+\()\w+(?=[,)])")
+_WORD = re.compile(r"\w+")
 
 
 def fragments(source: str) -> dict[str, FxGraph]:
@@ -75,6 +86,59 @@ def parse_fragment(text: str) -> FxGraph:
         reads = tuple(dict.fromkeys(_VALUE.findall(call)))
         nodes[name] = FxNode(name, "".join(operator), reads, call=text, type=kind)
     return FxGraph(dict.fromkeys(types, ""), nodes, outputs, types)
+
+
+def updated_in_place(graph: FxGraph) -> FxGraph:
+    """The graph of a kernel that updates some elements of a buffer that an earlier kernel filled.
+
+    The placeholder for the buffer then has the name of the node. It is renamed, and becomes the
+    first argument of the node: the value before the update.
+    """
+    nodes, types = dict(graph.nodes), dict(graph.types)
+    for node in graph.nodes.values():
+        is_update = node.operator.rstrip("_") in _UPDATES and node.name in types and node.reads
+        match = _FIRST.match(node.call) if is_update else None
+        if match is None:
+            continue
+        name, rest = node.name + BEFORE, node.call[match.end() :]
+        read = set(_WORD.findall(rest))
+        reads = (name, *(x for x in node.reads if x in read))
+        nodes[node.name] = replace(node, call=f"{match[1]}{name}{rest}", reads=reads)
+        types = {name if x == node.name else x: kind for x, kind in types.items()}
+    return replace(graph, nodes=nodes, types=types, inputs=dict.fromkeys(types, ""))
+
+
+def with_items(graph: FxGraph) -> FxGraph:
+    """The graph with `getitem` nodes for the items of tuples, which fragments leave out.
+
+    Inductor numbers these nodes in the order of the graph, and all tuples here have two items.
+    """
+    tuples = [x.name for x in graph.nodes.values() if x.operator in _TUPLES and not x.type]
+    names = {x for node in graph.nodes.values() for x in node.reads} | set(graph.outputs)
+    outside = {x for x in graph.types if x not in graph.outputs}
+    numbers = {
+        name: int(match[1] or 0)
+        for name in names - set(graph.nodes) - outside
+        if (match := _NUMBERED.match(name))
+    }
+    for odd in (0, 1):
+        groups = sorted({(number + odd) // 2 for number in numbers.values()})
+        if tuples and len(groups) == len(tuples):
+            items = {
+                name: (tuples[groups.index((number + odd) // 2)], (number + odd) % 2)
+                for name, number in numbers.items()
+            }
+            break
+    else:
+        return graph
+    nodes: dict[str, FxNode] = {}
+    for node in graph.nodes.values():
+        nodes[node.name] = node
+        for name, (source, item) in items.items():
+            if source == node.name:
+                kind = graph.types.get(name, "")
+                nodes[name] = FxNode(name, "getitem", (source,), None, item, "", kind)
+    return replace(graph, nodes=nodes)
 
 
 def _python(target: str, args: str, kwargs: str) -> str:

@@ -29,18 +29,9 @@ from rewriter.diagnosis.verification.received import LaunchValues
 from rewriter.diagnosis.verification.types import Checked, Comparison
 from rewriter.dump.rows import TensorRow
 from rewriter.locate.types import Argument
+from rewriter.model_names.fragment import BEFORE, updated_in_place, with_items
 from rewriter.model_names.graph import FxGraph, FxNode
 
-_ITEM = re.compile(r"getitem(?:_(\d+))?$")
-_TUPLES = {
-    "var_mean", "sort", "topk", "max", "min", "prepare_softmax_online", "aminmax",
-    "_low_memory_max_pool_with_offsets", "max_pool2d_with_indices",
-}  # fmt: skip
-# Operators that change some elements of their first argument and keep the others.
-_UPDATES = ("index_put", "scatter", "scatter_add", "scatter_reduce", "index_add")
-_BEFORE = "__before"
-_FIRST = re.compile(r"([\w.]+\()\w+(?=[,)])")
-_WORD = re.compile(r"\w+")
 _PART = re.compile(r"buf\d+")
 _GIVEN = re.compile(r"(?:buf|arg|primals_|tangents_)\d+(?:_\d+)?")  # as wrappers name values
 _FLEX = "flex_attention"
@@ -57,7 +48,7 @@ class NoneAgreesError(UncheckedError):
 
 def check_fragment(graph: FxGraph, values: LaunchValues) -> list[Checked]:
     """Check what a launch wrote. Raises `UncheckedError` if the fragment does not say enough."""
-    fragment = _Fragment(_with_items(_updated_in_place(graph)), values)
+    fragment = _Fragment(with_items(updated_in_place(graph)), values)
     tried: list[list[Checked]] = []
     problem = UncheckedError("its arguments do not fit what the fragment reads")
     for pairs in itertools.islice(fragment.matchings(), _MOST):
@@ -152,9 +143,9 @@ class _Fragment:
             value = exact(received.layouts(tensor, row, kind)[0])
             known[name] = _before_rounding(value) if self._has_part else value
         self._updated = {
-            argument.name: name.removesuffix(_BEFORE)
+            argument.name: name.removesuffix(BEFORE)
             for name, argument in pairs
-            if name.endswith(_BEFORE)
+            if name.endswith(BEFORE)
         }
         for argument in (*self._in, *self._inout):  # named like an input of the call
             if argument.buffer in self._open and argument.buffer not in known:
@@ -368,56 +359,3 @@ def _before_rounding(x: Bounded) -> Bounded:
         return x
     facts = torch.finfo(x.dtype)
     return replace(x, error=x.value.abs() * facts.eps / 2 + facts.smallest_normal * facts.eps)
-
-
-def _updated_in_place(graph: FxGraph) -> FxGraph:
-    """The graph of a kernel that updates some elements of a buffer that an earlier kernel filled.
-
-    The placeholder for the buffer then has the name of the node. It is renamed, and becomes the
-    first argument of the node: the value before the update.
-    """
-    nodes, types = dict(graph.nodes), dict(graph.types)
-    for node in graph.nodes.values():
-        is_update = node.operator.rstrip("_") in _UPDATES and node.name in types and node.reads
-        match = _FIRST.match(node.call) if is_update else None
-        if match is None:
-            continue
-        name, rest = node.name + _BEFORE, node.call[match.end() :]
-        read = set(_WORD.findall(rest))
-        reads = (name, *(x for x in node.reads if x in read))
-        nodes[node.name] = replace(node, call=f"{match[1]}{name}{rest}", reads=reads)
-        types = {name if x == node.name else x: kind for x, kind in types.items()}
-    return replace(graph, nodes=nodes, types=types, inputs=dict.fromkeys(types, ""))
-
-
-def _with_items(graph: FxGraph) -> FxGraph:
-    """The graph with `getitem` nodes for the items of tuples, which fragments leave out.
-
-    Inductor numbers these nodes in the order of the graph, and all tuples here have two items.
-    """
-    tuples = [x.name for x in graph.nodes.values() if x.operator in _TUPLES and not x.type]
-    names = {x for node in graph.nodes.values() for x in node.reads} | set(graph.outputs)
-    outside = {x for x in graph.types if x not in graph.outputs}
-    numbers = {
-        name: int(match[1] or 0)
-        for name in names - set(graph.nodes) - outside
-        if (match := _ITEM.match(name))
-    }
-    for odd in (0, 1):
-        groups = sorted({(number + odd) // 2 for number in numbers.values()})
-        if tuples and len(groups) == len(tuples):
-            items = {
-                name: (tuples[groups.index((number + odd) // 2)], (number + odd) % 2)
-                for name, number in numbers.items()
-            }
-            break
-    else:
-        return graph
-    nodes: dict[str, FxNode] = {}
-    for node in graph.nodes.values():
-        nodes[node.name] = node
-        for name, (source, item) in items.items():
-            if source == node.name:
-                kind = graph.types.get(name, "")
-                nodes[name] = FxNode(name, "getitem", (source,), None, item, "", kind)
-    return replace(graph, nodes=nodes)

@@ -13,14 +13,14 @@ from rewriter.artifact.opening import open_artifact
 from rewriter.core.types import Phase
 from rewriter.diagnosis.verification.bounded import Bounded, UncheckedError, exact
 from rewriter.diagnosis.verification.evaluate import Evaluator
-from rewriter.diagnosis.verification.fragments import _with_items, check_fragment
+from rewriter.diagnosis.verification.fragments import check_fragment
 from rewriter.diagnosis.verification.graph_types import TensorType, tensor_type
 from rewriter.diagnosis.verification.received import LaunchValues
 from rewriter.dump.documents import RunFacts
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import TensorRow
 from rewriter.locate.types import Argument, Launch
-from rewriter.model_names.fragment import fragments, parse_fragment
+from rewriter.model_names.fragment import fragments, parse_fragment, with_items
 from rewriter.model_names.graph import FxGraph, FxNode
 
 _ARTIFACTS = Path(__file__).parents[3] / "fixtures" / "artifacts" / "cuda-torch2.11"
@@ -53,7 +53,7 @@ def _record(graph: FxGraph, launch: Launch, folder: Path) -> LaunchValues:
     given: dict[str, TensorRow] = {}
     written: dict[str, TensorRow] = {}
     sizes = {"s77": 4, "s27": 4, "u0": 4, "s0": 4}
-    full = _with_items(graph)
+    full = with_items(graph)
     names = [x for x in full.types if x not in full.outputs]
     tensors = {x.name: x for x in launch.args if x.type == "tensor"}
     read = [x for x in tensors.values() if x.role != "out"]
@@ -124,7 +124,7 @@ def test_a_fragment_is_read_as_a_graph() -> None:
         "device=device(type='cuda', index=0), requires_grad=False)"
     )
     assert graph.nodes["sort"].reads == ("arg0_1",)
-    assert _with_items(graph).nodes["getitem"].item == 0
+    assert with_items(graph).nodes["getitem"].item == 0
 
 
 def _launched(
@@ -200,7 +200,7 @@ def test_an_item_that_the_fragment_names_is_that_of_its_tuple() -> None:
 #   %getitem_1 : Tensor "i64[8][1]cuda:0"[num_users=1] = call_function[target=operator.getitem](args = (%sort, 1), kwargs = {})
 #   return %getitem,%getitem_1"""  # noqa: E501
     )
-    nodes = _with_items(graph).nodes
+    nodes = with_items(graph).nodes
     assert [(nodes[x].item, nodes[x].reads) for x in ("getitem", "getitem_1")] == [
         (0, ("sort",)),
         (1, ("sort",)),

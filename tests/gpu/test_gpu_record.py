@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rewriter.dump.reading import open_dump
-from rewriter.dump.rows import TensorRow
+from rewriter.dump.rows import ErrorRow, TensorRow
 from test_gpu_graph_marks import PYTHON
 from test_gpu_programs import run
 
@@ -32,7 +32,7 @@ def test_with_sync_the_launch_of_an_illegal_address_is_named(tmp_path: Path) -> 
     assert re.search(r"verdict: launch #\d+ scatter_kernel\S* .*faulted", text), text[-3000:]
     runs = open_dump(dump).runs
     assert [run.facts.call for run in runs] == list(range(6))
-    assert any(row.which[0] is not None for row in runs[-1].errors())
+    assert any(row.which[0] is not None for row in runs[-1].having("error", ErrorRow))
 
 
 def test_what_was_measured_before_an_illegal_address_is_there(tmp_path: Path) -> None:

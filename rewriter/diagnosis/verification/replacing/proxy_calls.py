@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -119,8 +119,6 @@ class ProxyCalls:
 
     def _statement(self, tree: ast.stmt, target: Sequence[str]) -> None:
         match tree:
-            case ast.ImportFrom():
-                return
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 self._values[name] = self._value(value)
             case ast.Assign(
@@ -135,7 +133,7 @@ class ProxyCalls:
                     # A handle of its own: the value may be an argument.
                     copy = self._call("aten.alias.default", [self._value(result)])
                     self._lines.append(f"{name} = {copy.text}.release();")
-            case ast.Return():
+            case ast.ImportFrom() | ast.Return():
                 return
             case _:
                 raise NoBodyError(f"{ast.unparse(tree)} is not known to the proxy executor")
@@ -194,10 +192,8 @@ class ProxyCalls:
 
     def _number(self, tree: ast.expr) -> str:
         value = self._value(tree)
-        if isinstance(value, Number):
-            return value.text
-        if isinstance(value, int):
-            return str(value)
+        if isinstance(value, (Number, int)):
+            return _integer(value)
         raise NoBodyError(f"{ast.unparse(tree)} is no integer")
 
     def _called(self, path: str, function: ast.expr, args: list[Any], named: dict[str, Any]) -> Any:
@@ -290,26 +286,16 @@ class ProxyCalls:
         )
         return made[0] if len(made) == 1 else made
 
-    def _tensor_of(
-        self, path: str, args: Sequence[Any], named: Mapping[str, Any] = MappingProxyType({})
-    ) -> Tensor:
-        """Call an operator that returns one tensor."""
-        made = self._call(path, args, named)
-        assert isinstance(made, Tensor)
-        return made
-
-    def _scalar(self, value: float) -> Tensor:
+    def _scalar(self, value: float) -> Any:
         """A tensor of one number, which does not change the types of others of its kind."""
         kind = torch.float64 if isinstance(value, float) else torch.int64
-        device = torch.device(self.device)
         if not isinstance(value, float) or math.isfinite(value):
-            return self._tensor_of(
-                "aten.scalar_tensor.default", [value], {"dtype": kind, "device": device}
-            )
+            about = {"dtype": kind, "device": torch.device(self.device)}
+            return self._call("aten.scalar_tensor.default", [value], about)
         # JSON has no such number: the logarithm of 0 is minus infinity.
         operand = self._scalar(-1.0 if math.isnan(value) else 0.0)
-        found = self._tensor_of("aten.log.default", [operand])
-        return found if not value > 0 else self._tensor_of("aten.neg.default", [found])
+        found = self._call("aten.log.default", [operand])
+        return found if not value > 0 else self._call("aten.neg.default", [found])
 
     def _argument(
         self, kind: Any, value: Any, numbers: list[str], tensors: list[str]
@@ -344,16 +330,12 @@ class ProxyCalls:
                 return {"as_device": {"type": type_, "index": value.index}}
             case torch.dtype() | torch.memory_format() | torch.layout():
                 return _enumerated(value)
-            case list() if name == "List[Optional[Tensor]]":
-                elements = [self._argument("Tensor", x, numbers, tensors) for x in value]
-                return {"as_optional_tensors": elements}
-            case list() if name == "List[Tensor]":
-                elements = [self._argument("Tensor", x, numbers, tensors) for x in value]
-                return {"as_tensors": [x["as_tensor"] for x in elements]}
-            case list() if name == "List[int]":
-                return {
-                    "as_ints": [self._argument("int", x, numbers, tensors)["as_int"] for x in value]
-                }
+            case list() if name in ("List[Optional[Tensor]]", "List[Tensor]", "List[int]"):
+                of, one = ("int", "as_int") if name == "List[int]" else ("Tensor", "as_tensor")
+                elements = [self._argument(of, x, numbers, tensors) for x in value]
+                if name == "List[Optional[Tensor]]":
+                    return {"as_optional_tensors": elements}
+                return {f"{one}s": [x[one] for x in elements]}
             case list() if name == "List[float]":
                 return {"as_floats": value}
             case list() if name == "List[bool]":
@@ -407,12 +389,10 @@ def _takes_tensor(argument: Any) -> bool:
 
 def _bound(schema: Any, args: Sequence[Any], named: Mapping[str, Any]) -> list[tuple[Any, Any]]:
     """The arguments of a schema that are given, with their values."""
-    return list(_given(schema, list(args), named))
-
-
-def _given(schema: Any, args: list[Any], named: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
+    waiting, given = list(args), []
     for argument in schema.arguments:
-        if args and not argument.kwarg_only:
-            yield argument, args.pop(0)
+        if waiting and not argument.kwarg_only:
+            given.append((argument, waiting.pop(0)))
         elif argument.name in named:
-            yield argument, named[argument.name]
+            given.append((argument, named[argument.name]))
+    return given

@@ -3,8 +3,9 @@
 
 Loaded by `sitecustomize.py` if `REWRITER_EAGER` names how many calls of each function to compare.
 It needs torch and the standard library only. `calls.py` is where a compiled function is entered,
-`state.py` has the plain call work on copies, `values.py` tells rounding from other differences,
-`gradients.py` compares what a backward leaves, `record.py` writes the results into the dump.
+`state.py` finds what a call can reach, and `copies.py` has the plain call work on copies of that;
+`values.py` tells rounding from other differences, `gradients.py` compares what a backward leaves,
+`record.py` writes the results into the dump.
 """
 
 from __future__ import annotations

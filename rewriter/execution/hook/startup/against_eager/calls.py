@@ -21,9 +21,10 @@ from typing import Any
 import torch
 
 from . import record, values
+from .copies import Copies
 from .gradients import Backward
 from .record import NotComparedError
-from .state import Copies, Reached, is_equal
+from .state import Reached, is_equal
 from .values import Problem, Rounded
 
 _TRIALS = (3, 12)  # runs with small errors, if values differ; more if that explains it not

@@ -48,6 +48,8 @@ _OTHERS = (
     *(".log", ".jinja", ".gz", ".bz2", ".zip", ".png", ".jpg", ".npy", ".npz", ".safetensors"),
     ".parquet",
 )
+# The audit events of files that are read or written, and which argument has the name.
+_EVENTS = {"open": 0, "os.rename": 1}
 # What may fail in asking; anything else is the program's, such as what a signal handler raises.
 _FAILURES = (ArithmeticError, AttributeError, ImportError, LookupError, MemoryError, OSError,
              RuntimeError, SyntaxError, TypeError, ValueError)  # fmt: skip
@@ -62,10 +64,8 @@ class Waiting:
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
         if name not in self._acts:
             return None
-        others = (protocol for protocol in list(sys.meta_path) if protocol is not self)
-        found = (
-            other.find_spec(name, path, target) for other in others if hasattr(other, "find_spec")
-        )
+        others = [x for x in sys.meta_path if x is not self and hasattr(x, "find_spec")]
+        found = (other.find_spec(name, path, target) for other in others)
         spec = next((spec for spec in found if spec is not None), None)
         if spec is not None and spec.loader is not None:
             loader, plain = spec.loader, spec.loader.exec_module
@@ -98,8 +98,7 @@ class Hook:
         load = module._reload_python_module
 
         def reload(*arguments: "Any", **options: "Any") -> "Any":
-            outer = getattr(self._here, "build", "")
-            self._here.build = ""
+            outer, self._here.build = getattr(self._here, "build", ""), ""
             try:
                 return load(*arguments, **options)
             except RuntimeError as error:
@@ -118,8 +117,7 @@ class Hook:
         plain = module.cache_dir
 
         def cache_dir() -> str:
-            build: str = getattr(self._here, "build", "")
-            return build or plain()
+            return str(getattr(self._here, "build", "") or plain())
 
         module.__dict__["cache_dir"] = cache_dir
         # A process that was forked may have imported it before it was exchanged.
@@ -132,19 +130,18 @@ class Hook:
     def note(self, event: str, arguments: "tuple[Any, ...]") -> None:
         """An audit hook: remembers which files were read or written, which may hold compiled code.
         Their names tell which piece of a model a wrapper is for."""
-        if event == "open":
-            path = arguments[0]
-        elif event == "os.rename":
-            path = arguments[1]
-        else:
-            return
         try:
-            if len(self._files) < _MOST and not _is_other(path):
-                name, pid = os.path.abspath(path), os.getpid()
-                if self._files.get(name) != pid:
-                    self._files[name] = pid
-                    if self._has_asked:
-                        self._keep(name)
+            if event not in _EVENTS or len(self._files) >= _MOST:
+                return
+            path = arguments[_EVENTS[event]]
+            is_other = not isinstance(path, str) or path.lower().endswith(_OTHERS)
+            if is_other or path.startswith(("/proc/", "/sys/")):
+                return
+            name, pid = os.path.abspath(path), os.getpid()
+            if self._files.get(name) != pid:
+                self._files[name] = pid
+                if self._has_asked:
+                    self._keep(name)
         except (OSError, AttributeError, TypeError):
             return  # the working directory or our folder is gone, or the interpreter ends
 
@@ -162,12 +159,10 @@ class Hook:
         """As the builtin: `compile(text, path, "exec")`."""
         if isinstance(source, str) and any(name in source for name in _WRAPPERS):
             try:
-                code = self._probed(source, path)
+                if (code := self._probed(source, path)) is not None:
+                    return code
             except _FAILURES as error:
                 _say(f"{type(error).__name__}: {error}", path, os.path.dirname(self._socket))
-                code = None
-            if code is not None:
-                return code
         return compile(source, path, mode, **options)
 
     def _probed(self, source: str, path: str) -> "Any":
@@ -184,7 +179,9 @@ class Hook:
         if "text" not in answer:
             return None
         self.build_in(answer.get("build", ""))
-        _load_runtime()
+        # Under a name of its own: the program may have another version installed, or none.
+        if RUNTIME not in sys.modules:
+            _load_package(RUNTIME, os.path.join(_FOLDER, *[os.pardir] * 3, "runtime"))
         tree = placed(answer["text"], answer["lines"], path)
         return compile(tree, path, "exec", dont_inherit=True)
 
@@ -213,6 +210,8 @@ class Hook:
     def _connect(self, connection: "Any") -> None:
         """Connect to the server of this user; where nobody listens, start it as asked."""
         import time
+        from socket import SO_PEERCRED, SOL_SOCKET
+        from struct import unpack
 
         end = time.monotonic() + _STARTS
         command, is_started = os.environ.get(START), False
@@ -228,16 +227,9 @@ class Hook:
                 is_started = True
             time.sleep(0.05)
         # Its folder may be gone, and made again by somebody else: the listener itself is asked.
-        if _user(connection) not in (0, os.getuid()):
+        _, user, _ = unpack("3i", connection.getsockopt(SOL_SOCKET, SO_PEERCRED, 12))
+        if user not in (0, os.getuid()):
             raise PermissionError(f"{self._socket} is another user's")
-
-
-def _user(connection: "Any") -> int:
-    """The user of the process at the other end of a socket."""
-    from socket import SO_PEERCRED, SOL_SOCKET
-    from struct import unpack
-
-    return int(unpack("3i", connection.getsockopt(SOL_SOCKET, SO_PEERCRED, 12))[1])
 
 
 def _start(command: str) -> None:
@@ -264,7 +256,7 @@ def _start(command: str) -> None:
 
 def placed(text: str, lines: "list[int]", path: str = "<unknown>") -> "Any":
     """The syntax tree of a text, in which `lines` are the numbers of lines in the file. It imports
-    the runtime that `_load_runtime` loaded."""
+    the runtime by the name `RUNTIME`."""
     import ast
 
     tree = ast.parse(text, path)  # the name is for warnings
@@ -303,13 +295,6 @@ def _say(reason: str, path: str = "", folder: str = "") -> None:
         return  # the command has ended, or standard error is closed
 
 
-def _is_other(path: "Any") -> bool:
-    """Whether a file cannot hold compiled code of Inductor's, by its name."""
-    if not isinstance(path, str):
-        return True
-    return path.lower().endswith(_OTHERS) or path.startswith(("/proc/", "/sys/"))
-
-
 def _process_name() -> str:
     """What the program calls this process, where `multiprocessing` started it."""
     module = sys.modules.get("multiprocessing.process")
@@ -318,20 +303,12 @@ def _process_name() -> str:
     return str(module.current_process().name)
 
 
-def _load_runtime() -> None:
-    """Make the runtime of this package known under a name of its own: the program may have another
-    version installed, or none."""
-    if RUNTIME not in sys.modules:
-        package = os.path.abspath(os.path.join(_FOLDER, *[os.pardir] * 3))
-        _load_package(RUNTIME, os.path.join(package, "runtime"))
-
-
 def _load_package(name: str, folder: str) -> "ModuleType":
     import importlib.util
 
-    spec = importlib.util.spec_from_file_location(
-        name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
-    )
+    folder = os.path.abspath(folder)
+    file = os.path.join(folder, "__init__.py")
+    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=[folder])
     if spec is None or spec.loader is None:
         raise ImportError(f"{folder} cannot be imported")
     package = importlib.util.module_from_spec(spec)
@@ -353,8 +330,7 @@ def _leave_stacks(folder: str) -> None:
     from signal import SIGTERM
 
     try:
-        file = _new_file(folder, STACK)
-        faulthandler.register(SIGTERM, file=file, chain=True)
+        faulthandler.register(SIGTERM, file=_new_file(folder, STACK), chain=True)
     except OSError:
         return  # the command has ended
 
@@ -400,9 +376,8 @@ def begin() -> None:
         acts = {_TASKS: hook.tasks, _COMPILER: hook.compiler}
         # Dynamo skips what is from such a file (`SKIP_DIRS` in torch/_dynamo/trace_rules.py): in
         # eager code of a compiled function, it would trace the audit hook.
-        for function in (Hook.note, Hook._keep, _is_other):
-            code = function.__code__.replace(co_filename="<frozen importlib.rewriter>")
-            function.__code__ = code
+        for function in (Hook.note, Hook._keep):
+            function.__code__ = function.__code__.replace(co_filename="<frozen importlib.rewriter>")
         sys.addaudithook(hook.note)
         folder = os.path.dirname(address)
         if not os.environ.get(START):  # nobody waits for its end

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from rewriter.diagnosis.verification import calls, functional, readings, received
-from rewriter.diagnosis.verification.bounded import Bounded, UncheckedError, exact
+from rewriter.diagnosis.verification.bounded import Bounded, UncheckedError
 from rewriter.diagnosis.verification.evaluate import Evaluator
-from rewriter.diagnosis.verification.graph_types import TensorType, bias_of_convolution
+from rewriter.diagnosis.verification.graph_types import bias_of_convolution
+from rewriter.diagnosis.verification.held_values import Held, HeldValues
 from rewriter.diagnosis.verification.judge import compare, compare_node, value_of
 from rewriter.diagnosis.verification.operators.operands import names
 from rewriter.diagnosis.verification.received import LaunchValues
@@ -51,23 +52,6 @@ class GraphOutcome:
     route: Route = "graph"
 
 
-@dataclass(frozen=True)
-class _Held:
-    """A value that a launch wrote, and the nodes that it may be; empty if it matches none.
-
-    `made` is the launch. If no node matches, `sources` are the values that the launch could compute
-    from, and `group` the launches that received them. `view` is the view of the node that it is;
-    empty if several are possible. There is no `row` where what the launch wrote was not saved.
-    """
-
-    nodes: tuple[str, ...]
-    view: str
-    row: TensorRow | None
-    made: int
-    sources: Mapping[str, Bounded]
-    group: tuple[int, ...] = ()
-
-
 @dataclass
 class WholeGraph:
     """Follows one call of a function of a wrapper through the launches of that function, in the
@@ -80,15 +64,16 @@ class WholeGraph:
     _inputs: Mapping[str, TensorRow]
     _sizes: Mapping[str, int]
     _names: Mapping[str, str] = field(default_factory=dict)
-    _held: dict[str, _Held] = field(default_factory=dict, init=False)
     _taken: set[str] = field(default_factory=set, init=False)
-    _made: dict[str, _Held] = field(default_factory=dict, init=False)  # by node, where checked
     _last: int = field(default=-1, init=False)  # the launch that was checked last
     # What the launches called whose results are not known: any node of these may be theirs.
     _missed: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self._types = Evaluator(self._graph, {}, self._sizes)
+        self._held = HeldValues(
+            self._graph, self._run, self._inputs, self._sizes, self._names, self._types
+        )
         # The nodes that call operators which are not registered here, with these.
         paths = ((x.name, x.call.partition("(")[0]) for x in self._graph.nodes.values())
         self._own = {x: path for x, path in paths if calls.is_unregistered(path)}
@@ -99,7 +84,7 @@ class WholeGraph:
         self._forget_until(launch)
         if calls.is_unregistered(launch.kernel.removeprefix("torch.ops.")):
             return self._check_given(values)
-        known, group = self._known(launch, values.given)
+        known, group = self._held.known(launch, values.given)
         is_call = not is_fused(launch)
         outcome = GraphOutcome(group=group)
         evaluator = Evaluator(self._graph, known, self._sizes)
@@ -126,7 +111,7 @@ class WholeGraph:
                     checked = Checked(row.arg, drawn.statement, calls.as_recorded(row.size))
                     outcome.route = "arguments"
             if not nodes and is_call:  # calls of one operator come in the order of the graph
-                held = self._held_by(argument)
+                held = self._held.by(argument)
                 before = held.nodes if held is not None else ()
                 in_order = () if called(launch) & self._missed else tuple(candidates[:1])
                 nodes = before if argument.role == "inout" else in_order
@@ -144,8 +129,8 @@ class WholeGraph:
             nodes, row = found[name], values.written[name]
             self._taken.update(nodes)
             view = self._view(nodes, row, evaluator) if nodes else ""
-            held = _Held(nodes, view, row, launch.index, {} if nodes else dict(known), group)
-            self._hold(argument, held, is_checked=name not in outcome.unknown)
+            held = Held(nodes, view, row, launch.index, {} if nodes else dict(known), group)
+            self._held.hold(argument, held, is_checked=name not in outcome.unknown)
         if problem is not None and not outcome.results:
             raise problem
         return outcome
@@ -157,17 +142,12 @@ class WholeGraph:
         self._last = launch.index
         for other in before:
             for argument in other.args:
-                held = self._held_by(argument)
+                held = self._held.by(argument)
                 is_written = argument.type == "tensor" and argument.role != "in"
                 if is_written and (held is None or held.made != other.index):
-                    unknown = _Held((), "", None, other.index, {})
-                    self._hold(argument, unknown, is_checked=False)
+                    unknown = Held((), "", None, other.index, {})
+                    self._held.hold(argument, unknown, is_checked=False)
                     self._missed |= {other.kernel.removeprefix("torch.ops."), *called(other)}
-
-    def _hold(self, argument: Argument, held: _Held, *, is_checked: bool) -> None:
-        self._held[_variable(argument)] = self._held[argument.buffer] = held
-        if is_checked and len(held.nodes) == 1:  # of several, it may be none to the last bit
-            self._made[held.nodes[0]] = held
 
     def _check_given(self, values: LaunchValues) -> GraphOutcome:
         """Check a call of an operator that is not registered here by its arguments: it is a call of
@@ -212,8 +192,8 @@ class WholeGraph:
         for place, argument in placed.items():
             name = items.get(place, "") if items else node
             row = values.written[argument.name]
-            held = _Held((name,) if name else (), name, row, values.launch.index, {})
-            self._hold(argument, held, is_checked=is_checked)
+            held = Held((name,) if name else (), name, row, values.launch.index, {})
+            self._held.hold(argument, held, is_checked=is_checked)
             if name and self._fits(name, row):
                 recorded = calls.as_recorded(row.size)
                 found.append(Checked(row.arg, self._graph.statement(name), recorded))
@@ -224,40 +204,18 @@ class WholeGraph:
         schema = functional.schema_of(self._run, values.launch.kernel.removeprefix("torch.ops."))
         if schema is None:
             raise UncheckedError(f"the schema of {values.launch.kernel} was not recorded")
-        known = self._established(node, values)
+        known = self._held.established(node, values)
         found = calls.check(node, schema, values, known, self._sizes)
         if all(x.agrees for x in found):
             return found
         # Another kernel may have computed the same once more, and rounded it otherwise.
         own = frozenset(text for x in node.reads for text in (x, self._graph.base(x)))
         try:
-            known = self._established(node, values, own)
+            known = self._held.established(node, values, own)
             again = calls.check(node, schema, values, known, self._sizes)
         except UncheckedError:
             return found
         return again if all(x.agrees for x in again) else found
-
-    def _established(
-        self, node: FxNode, values: LaunchValues, but: frozenset[str] = frozenset()
-    ) -> Evaluator:
-        """The values of what a node reads, from inputs and results that were checked, other than
-        those of some nodes, wherever the launch has its own from."""
-        given = {*self._graph.inputs, *self._graph.attributes}
-        received_here, _ = self._known(values.launch, values.given)
-        known = {name: value for name, value in received_here.items() if name in given}
-        waiting, seen = [*node.reads], {*known}
-        while waiting:
-            if (name := waiting.pop()) in seen:
-                continue
-            seen.add(name)
-            held = self._made.get(name)
-            if name not in but and held is not None and held.row is not None:
-                self._add(known, (name,), held.row, held.row, held.view, is_view=False)
-            elif name in self._inputs:
-                self._add(known, (name,), self._inputs[name], self._inputs[name], is_view=False)
-            if name not in known and name in self._graph.nodes:
-                waiting += self._graph.nodes[name].reads
-        return Evaluator(self._graph, known, self._sizes)
 
     def _view(self, nodes: tuple[str, ...], row: TensorRow, evaluator: Evaluator) -> str:
         """Which view of a node a result is; empty if that is not known."""
@@ -270,85 +228,6 @@ class WholeGraph:
         except UncheckedError:
             return ""
         return agreeing[0] if agreeing else ""
-
-    def _known(
-        self, launch: Launch, given: Mapping[str, TensorRow]
-    ) -> tuple[dict[str, Bounded], tuple[int, ...]]:
-        """The nodes whose values a launch received, and other launches whose inputs they are."""
-        known: dict[str, Bounded] = {}
-        group: set[int] = set()
-        for argument in launch.args:
-            row = given.get(argument.name)
-            if argument.type != "tensor" or argument.role == "out" or row is None:
-                continue
-            variable, is_view = self._input(argument), not argument.expr.isidentifier()
-            held = self._held_by(argument)
-            if held is None and variable:
-                self._add(known, (variable,), row, self._inputs.get(variable), is_view=is_view)
-            elif held is None or held.row is None:
-                continue
-            elif held.nodes:
-                self._add(known, held.nodes, row, held.row, held.view, is_view=is_view)
-            else:
-                known = {**held.sources, **known}
-                group |= {held.made, *held.group}
-        for name in self._graph.inputs:  # numbers among the inputs
-            if name in self._sizes:
-                known[name] = self._sizes[name]  # type: ignore[assignment]
-        return known, tuple(sorted(group - {launch.index}))
-
-    def _input(self, argument: Argument) -> str:
-        """The input of the graph that an argument is, or whose memory it reuses; empty if none."""
-        variable = _variable(argument)
-        names = (self._names.get(variable, variable), argument.buffer)
-        known = (x for x in names if x in self._graph.types or x in self._graph.attributes)
-        return next(known, "")
-
-    def _add(
-        self,
-        known: dict[str, Bounded],
-        nodes: tuple[str, ...],
-        row: TensorRow,
-        whole: TensorRow | None,
-        view: str | None = None,
-        *,
-        is_view: bool,
-    ) -> None:
-        """Note the values of nodes that a recorded tensor is, or is a part of `whole`."""
-        for node in nodes:
-            kind = self._types.type_of(node)
-            source = row
-            if kind is not None and kind.numel not in (None, row.size):
-                if whole is None or whole.size != kind.numel:
-                    continue
-                source = whole  # the launch reads a part of it
-            tensor = received.load(self._run, source)
-            # A variable may have memory that was written as something else: `buf8 =
-            # reinterpret_tensor(buf7, (5, 5), (1, 5), 0)  # reuse` is what `buf7` was, transposed.
-            is_whole = whole is not None and bool(whole.stride) and whole.size == row.size
-            relaid = whole is not None and (row.shape, row.stride) != (whole.shape, whole.stride)
-            viewed = source is row and (is_view or (is_whole and relaid))
-            if viewed and is_whole and whole is not None and whole.stride:
-                # Its memory, as the launch wrote it that made it.
-                made = TensorType(tensor.dtype, tuple(whole.shape), tuple(whole.stride))
-                tensor = received.layouts(tensor, source, made, viewed=True)[0]
-                source, viewed = whole, False
-            if not viewed and (members := self._types.held_as(node, source)):
-                if len(members) > 1 and view is not None:
-                    same = [x for x in members if x == view]
-                    members = same if same or node == nodes[0] else members[:1]
-                if not members:  # which of its views it is could not be told
-                    continue
-                if node == members[0]:
-                    known[node] = exact(tensor)
-                elif (base := self._types.base_of(members[0], exact(tensor))) is not None:
-                    known[self._graph.base(node)] = base
-                continue
-            if viewed and kind is not None and not kind.stride and kind.shape:
-                if node not in self._graph.attributes:
-                    continue  # the graph of a package does not say how its values lie
-                kind = kind.contiguous()
-            known[node] = exact(received.layouts(tensor, source, kind, viewed=viewed)[0])
 
     def _claim(self, argument: Argument, launch: Launch) -> str:
         """The node that a buffer should hold by the data flow; empty if that is not known, or is
@@ -433,15 +312,6 @@ class WholeGraph:
             return ((claim,) if claim else ()), None
         names = tuple(name for name, _ in agreeing)
         return names, Checked(row.arg, self._graph.statement(names[0]), agreeing[0][1])
-
-    def _held_by(self, argument: Argument) -> _Held | None:
-        """What the launches so far left in an argument; `None` if none of them wrote it."""
-        return self._held.get(_variable(argument)) or self._held.get(argument.buffer)
-
-
-def _variable(argument: Argument) -> str:
-    """The variable of the wrapper that an argument is, or is a view of."""
-    return argument.expr if argument.expr.isidentifier() else argument.buffer
 
 
 def _is_sharp(expected: Bounded) -> bool:

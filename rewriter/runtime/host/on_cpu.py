@@ -42,12 +42,8 @@ class _Checked(Kernel):
             super().run(*(argument for part in self.taken for argument in given[part]), **more)
         except (Exception, SystemExit) as error:
             raise not_interpreted(f"Triton's interpreter stops in {self.name}: {error}") from error
-        if memory.faults:
-            fault = memory.faults[0]
-            raise IndexError(
-                f"{self.name} {fault['message']} outside of {fault['parameter']}: element "
-                f"{fault['element']} of {fault['size']} (line {fault['line']} of the kernel)"
-            )
+        if memory.fault:
+            raise IndexError(f"{self.name} {memory.fault}")
 
 
 class _OnCpu(TorchFunctionMode):

@@ -79,14 +79,6 @@ class GpuRows {
     gpu_.ring.release(first, count);
   }
 
-  // Waits for the stream, in any thread. Returns the error of the device; empty if there is none.
-  std::string synchronize(void* stream) const {
-    static int (*const set)(void*) = find_driver("cuCtxSetCurrent");
-    static int (*const get)(void**) = find_driver("cuCtxGetCurrent");
-    void* before = nullptr;
-    if (set && get && !get(&before) && !before) set(context_);
-    return gpu_.synchronize(stream);
-  }
 
  private:
   static constexpr int most_devices = 64;
@@ -131,17 +123,12 @@ class GpuRows {
       return nullptr;
     }
     one = new GpuRows;
-    one->start();
+    one->gpu_.start(kernel_source(), {own_directory(), torch_directory(), cache_directory()});
     all.rows[device] = one;
     all.several = ++all.started > 1;
     return one;
   }
 
-  void start() {
-    static int (*const get)(void**) = find_driver("cuCtxGetCurrent");
-    if (get) get(&context_);
-    gpu_.start(kernel_source(), {own_directory(), torch_directory(), cache_directory()});
-  }
 
   // `cache_directory` of rewriter/runtime/cache_directory.py; empty if there is no cache.
   static std::string cache_directory() {
@@ -163,7 +150,6 @@ class GpuRows {
   }
 
   Gpu gpu_;
-  void* context_ = nullptr;
   std::mutex issuing_, closing_;
 };
 

@@ -307,7 +307,7 @@ extern "C" int device_read(uint64_t first, int count, int64_t waited, Measured* 
   return found;
 }
 
-extern "C" int device_waits() { return Gpu::gathering; }
+extern "C" int device_waits() { return device_here().quick_job_.count != 0; }
 extern "C" void device_merge() { device_here().merge(); }
 extern "C" void device_break(Fault next) { fault = next; }
 

@@ -83,8 +83,6 @@ class Gpu {
 
   static constexpr int64_t patience = 1000000;  // nanoseconds
 
-  inline static std::atomic<int> gathering{0};  // GPUs with deferred tensors: `settle` launches them
-
   // Launches what is deferred, and merges all partial results, each on its own stream.
   void merge() {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -142,41 +140,27 @@ class Gpu {
     return read_row(captured_rows_ + number * gpu::row_words, replays, to);
   }
 
-  // Waits until the stream is idle. Returns the device's error, or an empty text.
+  // Waits until the stream is idle, in any thread. Returns the device's error, or an empty text.
   std::string synchronize(void* stream) const {
+    const Current current(driver_, context_);
     const Relaxed relaxed;
     const int code = driver_.synchronize(stream);
     return code ? driver_error("the device failed", code) : "";
   }
 
-  // The records of damaged guard bands, in pinned host memory that the device writes to. Null if it cannot
-  // be allocated.
-  Damage* damage() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!damage_ && is_started()) {
-      void* host = nullptr;
-      const std::size_t bytes = sizeof(Damage) * most_damaged;
-      const Relaxed relaxed;
-      if (driver_.allocate_host(&host, bytes, 1 | 2)) return nullptr;
-      std::memset(host, 0, bytes);
-      uintptr_t there = 0;
-      if (driver_.get_device_pointer(&there, host, 0)) return nullptr;
-      damage_there_ = reinterpret_cast<Damage*>(there);
-      damage_ = static_cast<Damage*>(host);
-    }
-    return damage_;
-  }
+  // The records of damaged guard bands, in pinned host memory that the device writes to.
+  Damage* damage() const { return damage_; }
 
   // Launches a job that compares guard bands and fills memory. Tensors deferred on this stream are
   // measured before, by the same launch if possible. `captured`: the stream is being captured. False: the
   // launch failed.
   bool act(MemoryJob& job, void* stream, bool captured) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!is_started() || (job.bands_count && !damage_)) return false;
+    if (!is_started()) return false;
     const bool joined = !captured && quick_job_.count && gathering_->stream == stream &&
         job.bands_count <= few_bands;
     if (!joined) launch_gathered();
-    job.damage = damage_there_;
+    job.damage = on_device(damage_);
     const uint64_t most = (joined ? 1 : 8) * static_cast<uint64_t>(processors_);
     job.blocks = 0;
     for (uint32_t part = 0; part < job.parts_count; ++part) {
@@ -274,12 +258,9 @@ class Gpu {
     const std::size_t region = (parts + quick + counters + 255) / 256 * 256;
     const std::size_t bytes = region * regions + captured_rows * sizeof(uint64_t);
     uintptr_t memory = 0;
-    if (int error = driver_.allocate(&memory, bytes)) {
-      return driver_error("no memory on the device", error);
-    }
-    if (int error = driver_.clear(memory, 0, bytes)) {
-      return driver_error("no memory on the device", error);
-    }
+    int problem = driver_.allocate(&memory, bytes);
+    if (!problem) problem = driver_.clear(memory, 0, bytes);
+    if (problem) return driver_error("no memory on the device", problem);
     for (int i = 0; i < regions; ++i) {
       const uintptr_t start = memory + region * static_cast<std::size_t>(i);
       regions_[i].parts = reinterpret_cast<gpu::Part*>(start);
@@ -290,22 +271,24 @@ class Gpu {
     const std::size_t captured = captured_rows * gpu::row_words * sizeof(uint64_t);
     const std::size_t late = gpu::most_parted * gpu::row_words;
     const std::size_t rows = Ring::bytes + captured + regions * late * sizeof(uint64_t);
+    const std::size_t pinned = rows + sizeof(Damage) * most_damaged;
     void* host = nullptr;
     // Flags: usable in every context (1), mapped into the device's address space (2).
-    if (int error = driver_.allocate_host(&host, rows, 1 | 2)) {
+    if (int error = driver_.allocate_host(&host, pinned, 1 | 2)) {
       return driver_error("no pinned memory", error);
     }
-    std::memset(host, 0, rows);
+    std::memset(host, 0, pinned);
     uintptr_t there = 0;
     if (int error = driver_.get_device_pointer(&there, host, 0)) {
       return driver_error("no mapped memory", error);
     }
     to_device_ = there - reinterpret_cast<uintptr_t>(host);
     ring.attach(static_cast<uint64_t*>(host));
-    captured_rows_ = reinterpret_cast<uint64_t*>(static_cast<char*>(host) + Ring::bytes);
-    auto* late_rows =
-        reinterpret_cast<uint64_t*>(static_cast<char*>(host) + Ring::bytes + captured);
+    char* const first = static_cast<char*>(host);
+    captured_rows_ = reinterpret_cast<uint64_t*>(first + Ring::bytes);
+    auto* late_rows = reinterpret_cast<uint64_t*>(first + Ring::bytes + captured);
     for (int i = 0; i < regions; ++i) regions_[i].late_rows = late_rows + std::size_t(i) * late;
+    damage_ = reinterpret_cast<Damage*>(first + rows);
     return "";
   }
 
@@ -320,8 +303,10 @@ class Gpu {
     return region;
   }
 
-  uint64_t* device_row(uint64_t* row) const {
-    return reinterpret_cast<uint64_t*>(reinterpret_cast<uintptr_t>(row) + to_device_);
+  // Where the device has pinned memory.
+  template <class T>
+  T* on_device(T* here) const {
+    return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(here) + to_device_);
   }
 
   // Adds tensors to the next launch of the quick kernel. False if that kernel cannot measure one of them:
@@ -361,13 +346,12 @@ class Gpu {
     if (!job.count) {
       gathering_ = region;
       gathered_from_ = region->parted;
-      ++gathering;
     }
     gathered_vectors_ += vectors;
     for (int i = 0; i < count; ++i) {
       gpu::QuickTask& task = job.tasks[job.count++];
       task.sequence = first + static_cast<uint64_t>(i);
-      task.row = device_row(ring.row(task.sequence));
+      task.row = on_device(ring.row(task.sequence));
       task.first_block = gathered_blocks_;
       gathered_blocks_ += task.blocks;
       if (task.split == gpu::carried) continue;
@@ -423,7 +407,6 @@ class Gpu {
     }
     quick_job_.count = gathered_blocks_ = 0;
     gathered_vectors_ = 0;
-    --gathering;
     if (done) return true;
     // The launch failed, so these tensors have no partial results to merge.
     for (uint32_t i = gathered_from_; i < region.parted; ++i) region.found |= 1u << i;
@@ -461,7 +444,7 @@ class Gpu {
     job.count = region.parted;
     for (uint32_t i = 0; i < region.parted; ++i) {
       job.tasks[i] = region.tasks[i];
-      job.tasks[i].row = device_row(region.late_rows + i * gpu::row_words);
+      job.tasks[i].row = on_device(region.late_rows + i * gpu::row_words);
     }
     const Current current(driver_, context_);
     launch(merging_kernel_, &job, job.count, nullptr, false);
@@ -516,7 +499,7 @@ class Gpu {
         gpu::make_task(layouts[done + i], processors_, task);
         const uint64_t number = first + static_cast<uint64_t>(done + i);
         uint64_t* row = captured ? captured_rows_ + number * gpu::row_words : ring.row(number);
-        task.row = device_row(row);
+        task.row = on_device(row);
         task.replays = captured ? replays_ + number : nullptr;
         task.sequence = number;
         task.parts = region->parts + blocks;
@@ -557,7 +540,6 @@ class Gpu {
   uint64_t captured_ = 0;
   uintptr_t to_device_ = 0;  // from an address of pinned memory to the device's
   Damage* damage_ = nullptr;
-  Damage* damage_there_ = nullptr;
   gpu::Job job_;
   gpu::JoinedJob joined_job_{};
   gpu::QuickJob& quick_job_ = joined_job_.quick;  // the deferred tensors

@@ -125,12 +125,7 @@ class Places {
     std::lock_guard<std::mutex> guard(lock);
     Places*& one = all[device + 1];
     if (one) return one;
-    Damage* rows = gpu ? gpu->damage() : new Damage[most_damaged]();
-    if (!rows) {
-      problem = "no memory for the damage of guard bands";
-      return nullptr;
-    }
-    return one = new Places(device, gpu, rows);
+    return one = new Places(device, gpu, gpu ? gpu->damage() : new Damage[most_damaged]());
   }
 
   int device() const { return device_; }

@@ -48,18 +48,6 @@ struct FlightSlot {
   int32_t ended, ended_again;
   uint64_t ended_ns;
   uint64_t number, table;  // the call's number in its wrapper, and its table of launches
-
-  static uint64_t now() { return static_cast<uint64_t>(clock_ns()); }
-  void begin(int32_t launch, int32_t iteration) {
-    began = launch + 1;
-    began_again = iteration;
-    began_ns = now();
-  }
-  void end(int32_t launch, int32_t iteration) {
-    ended_again = iteration;
-    ended = launch + 1;
-    ended_ns = now();
-  }
 };
 static_assert(sizeof(FlightSlot) == 64, "Python has it as 64 bytes");
 
@@ -67,7 +55,7 @@ struct FlightHeader {
   char magic[8];
   uint64_t version, capacity;
   std::atomic<uint64_t> head, tail;
-  std::atomic<uint32_t> lock, state;
+  std::atomic<uint32_t> locked, state;
   std::atomic<uint64_t> calls;
   int64_t pid;
   uint64_t start;
@@ -80,6 +68,15 @@ struct FlightHeader {
     uint64_t call;  // the call of the last dump
     uint32_t dumps, padding;
   } kinds[5];  // by kind of trigger
+
+  void lock() {
+    for (int turn = 0;; ++turn) {
+      uint32_t free = 0;
+      if (locked.compare_exchange_weak(free, 1, std::memory_order_acquire)) return;
+      if (turn > 64) sched_yield();
+    }
+  }
+  void unlock() { locked.store(0, std::memory_order_release); }
 };
 static_assert(offsetof(FlightHeader, lost) == 100, "Python has it there");
 
@@ -122,11 +119,13 @@ class FlightRing {
     FlightRing* const ring = made->open_or_make(root, rank, problem) ? made.release() : nullptr;
     // A failure, such as a full disk, is remembered: not each call tries again.
     all.known.push_back({root, getpid(), ring, problem});
-    static const Finisher finisher;
+    // The process ends by itself, or the library is unloaded.
+    static const int finishes = std::atexit([] { finish_all(""); });
+    static_cast<void>(finishes);
     return ring;
   }
 
-  static uint64_t now() { return FlightSlot::now(); }
+  static uint64_t now() { return static_cast<uint64_t>(clock_ns()); }
 
   FlightCall start(uint64_t number, uint64_t table) {
     FlightCall call;
@@ -142,24 +141,26 @@ class FlightRing {
 
   // The slot for the marks of a call's thread.
   FlightSlot& enter(const FlightCall& call) {
-    take();
+    const std::lock_guard<FlightHeader> guard(*header_);
     FlightSlot* slot = find_slot(call.thread);
     if (!slot) slot = &new_slot();
-    *slot = FlightSlot{call.thread, call.call, 0, 0, now(), 0, 0, 0, call.number, call.table};
-    header_->lock.store(0, std::memory_order_release);
-    return *slot;
+    return *slot = FlightSlot{call.thread, call.call, 0, 0, now(), 0, 0, 0, call.number, call.table};
   }
 
   // Marks that a launch begins. `slot` is the slot of the call. If the slot was given to another call, because
   // there are more threads than slots or the thread was in another call, a new one is found.
   void mark_begin(const FlightCall& call, FlightSlot*& slot, int32_t launch, int32_t iteration) {
     if (slot->call != call.call) slot = &enter(call);
-    slot->begin(launch, iteration);
+    slot->began = launch + 1;
+    slot->began_again = iteration;
+    slot->began_ns = now();
   }
 
   void mark_end(const FlightCall& call, FlightSlot*& slot, int32_t launch, int32_t iteration) {
     if (slot->call != call.call) mark_begin(call, slot, launch, iteration);
-    slot->end(launch, iteration);
+    slot->ended_again = iteration;
+    slot->ended = launch + 1;
+    slot->ended_ns = now();
   }
 
   // Adds a record; the oldest ones are overwritten. Rows longer than a quarter of the ring are left out.
@@ -169,21 +170,18 @@ class FlightRing {
     FlightRecord record{static_cast<uint32_t>(whole), kind,
                         static_cast<uint16_t>(whole - sizeof(FlightRecord) - size),
                         of.call, of.number, of.thread, now(), of.table};
-    take();
+    const std::lock_guard<FlightHeader> guard(*header_);
     const uint64_t head = header_->head.load(std::memory_order_relaxed);
     uint64_t tail = header_->tail.load(std::memory_order_relaxed);
-    if (head + whole - tail > capacity_) {
-      while (head + whole - tail > capacity_) {
-        uint32_t oldest;
-        std::memcpy(&oldest, data_ + tail % capacity_, sizeof oldest);
-        tail += oldest;
-      }
-      header_->tail.store(tail, std::memory_order_release);
+    while (head + whole - tail > capacity_) {
+      uint32_t oldest;
+      std::memcpy(&oldest, data_ + tail % capacity_, sizeof oldest);
+      tail += oldest;
     }
+    header_->tail.store(tail, std::memory_order_release);
     put(head, &record, sizeof record);
     put(head + sizeof record, data, size);
     header_->head.store(head + whole, std::memory_order_release);
-    header_->lock.store(0, std::memory_order_release);
   }
 
   // Adds rows; each record has complete ones.
@@ -220,11 +218,9 @@ class FlightRing {
 
   // When the last launch of a call ended, 0 if that is not known any more.
   uint64_t ended_ns(const FlightCall& call) {
-    take();
+    const std::lock_guard<FlightHeader> guard(*header_);
     const FlightSlot* const slot = find_slot(call.thread);
-    const uint64_t ended = slot && slot->call == call.call ? slot->ended_ns : 0;
-    header_->lock.store(0, std::memory_order_release);
-    return ended;
+    return slot && slot->call == call.call ? slot->ended_ns : 0;
   }
 
   static constexpr uint32_t most_dumps = 5;  // that triggers write in a process
@@ -236,14 +232,13 @@ class FlightRing {
   // after the last one; for the same kind this distance grows tenfold each time; and each kind leaves one
   // dump for every other kind that is `wanted`.
   Dump admit_dump(int kind, uint32_t wanted, const FlightCall& of, uint32_t& number) {
-    take();
+    const std::lock_guard<FlightHeader> guard(*header_);
     const Dump result = judge_dump(kind, wanted, of.call);
     if (result != Dump::none) number = ++header_->dumps;
     if (result == Dump::write) {
       header_->kinds[kind].call = of.call;
       ++header_->kinds[kind].dumps;
     }
-    header_->lock.store(0, std::memory_order_release);
     return result;
   }
 
@@ -259,7 +254,7 @@ class FlightRing {
     header.head.store(head);
     header.tail.store(tail);
     header.state.store(copied);
-    header.lock.store(0);
+    header.unlock();
     const int error = write_file(path, O_EXCL, copy.data(), copy.size());
     if (error) unlink(path.c_str());  // give the room on the disk back
     errno = error;
@@ -319,18 +314,7 @@ class FlightRing {
     after_fork();
   }
 
-  // Destroyed when the process ends by itself, or the library is unloaded.
-  struct Finisher {
-    ~Finisher() { finish_all(""); }
-  };
 
-  void take() {
-    for (int turn = 0;; ++turn) {
-      uint32_t free = 0;
-      if (header_->lock.compare_exchange_weak(free, 1, std::memory_order_acquire)) return;
-      if (turn > 64) sched_yield();
-    }
-  }
 
   void put(uint64_t at, const void* data, std::size_t size) {
     const uint64_t place = at % capacity_;

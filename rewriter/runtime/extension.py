@@ -129,14 +129,9 @@ def _use(module: Any, functions: int) -> None:
         tensors.positive,
         _warn,
     )
-    _count_references(module)
-    atexit.register(_finish, module)
-
-
-def _count_references(module: Any) -> None:
-    """Have the module count the references to an object which one variable refers to."""
     alone = object()
-    module.references(0, alone)
+    module.references(0, alone)  # it counts those to an object which one variable refers to
+    atexit.register(_finish, module)
 
 
 def _finish(module: Any) -> None:

@@ -64,11 +64,8 @@ inline void* pass_memory(Lines& self, char line, PyObject* number, PyObject* ten
   if (!running || !running->call) return nullptr;
   void* const call = running->call;
   const long index = PyLong_AsLong(number);
-  void* implementation = nullptr;
-  if (tensor) {
-    implementation = implementation_of(tensor);
-    if (!implementation) return nullptr;
-  }
+  void* implementation = tensor ? implementation_of(tensor) : nullptr;
+  if (tensor && !implementation) return nullptr;
   void* other = nullptr;
   undisturbed([&] {
     set_busy(self, true);
@@ -81,9 +78,6 @@ inline void* pass_memory(Lines& self, char line, PyObject* number, PyObject* ten
   return other;
 }
 
-inline bool is_tensor(PyObject* value) {
-  return PyType_IsSubtype(Py_TYPE(value), reinterpret_cast<PyTypeObject*>(tensor_type));
-}
 
 // The text that a function of extension.py returns; null for an empty one.
 inline const char* reason_of(const Owned& text) {
@@ -133,6 +127,7 @@ PyObject* lines_gone(PyObject* of, PyObject* const* given, Py_ssize_t count) {
   pass_memory(lines_of(of), line, given[0], given[1], reason);
   return done_or_interrupt();
 }
+
 inline PyObject* lines_checked(PyObject* self, PyObject* const* given, Py_ssize_t count) {
   if (!takes(count, 1)) return nullptr;
   pass_memory(lines_of(self), 'c', given[0], nullptr, nullptr);

@@ -39,6 +39,12 @@ inline PyObject *tensor_type, *parameter_type, *find_address, *mode_count, *with
     *is_shared, *save_tensor, *make_positive, *warn;
 inline PyObject *name_cdata, *name_is_neg, *name_write, *name_flush, *name_fileno;
 
+inline bool is_tensor(PyObject* value) {
+  PyTypeObject* const type = Py_TYPE(value);
+  return reinterpret_cast<PyObject*>(type) == tensor_type ||
+      PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(tensor_type));
+}
+
 // Whether a tensor is of no subclass, which may override its functions.
 inline bool is_plain(PyObject* tensor) {
   PyObject* const type = reinterpret_cast<PyObject*>(Py_TYPE(tensor));

@@ -15,10 +15,7 @@ class Values {
   bool add(PyObject* value) {
     Object one{'o', 0, 0, nullptr, nullptr, nullptr};
     if (value == Py_None) return add(one);
-    PyTypeObject* const type = Py_TYPE(value);
-    const bool is_tensor = reinterpret_cast<PyObject*>(type) == tensor_type ||
-        PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(tensor_type));
-    if (is_tensor) {
+    if (is_tensor(value)) {
       one.kind = 't';
       void* implementation = implementation_of(value);
       if (!implementation) return false;
@@ -60,7 +57,8 @@ class Values {
       return add(one);
     }
     one.kind = 's';
-    one.type = text_of(Owned(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__name__")));
+    PyObject* const type = reinterpret_cast<PyObject*>(Py_TYPE(value));
+    one.type = text_of(Owned(PyObject_GetAttrString(type, "__name__")));
     one.text = one.type ? text_of(Owned(PyObject_Repr(value))) : nullptr;
     if (!one.text && !is_reported()) return false;
     if (!one.text) one.text = "?";

@@ -148,7 +148,7 @@ inline void end_call(void* call) noexcept {
     if (running.recorder.is_fork()) return;
     Session* const session = running.session;
     running.recorder.end(std::unique_ptr<RunningCall>(&running));
-    if (session) end_session(*session);
+    if (session) session->of.end(*session);
   });
 }
 
@@ -187,6 +187,7 @@ inline Content content_of(char kind, int64_t integer, double floating, AtenTenso
     Contents& contents = running.contents;
     contents.clear();
     contents.reserve(static_cast<std::size_t>(count));
+    if (running.recorder.is_fork()) return;
     const char* pick = running.picks ? pick_of(running.picks, phase, launch) : nullptr;
     for (int i = 0; i < count; ++i) {
       const Value value = va_arg(from, Value);
@@ -194,14 +195,8 @@ inline Content content_of(char kind, int64_t integer, double floating, AtenTenso
       if (value.kind == 'k') contents.push_back(running.kept[static_cast<std::size_t>(value.integer)]);
       else contents.push_back(content_of(value.kind, value.integer, value.floating, value.handle));
     }
-    Recorder& recorder = running.recorder;
-    if (recorder.is_fork()) {
-      // It is not recorded.
-    } else if (phase == 'i') {
-      recorder.at_inputs(running, contents);
-    } else {
-      recorder.at_launch(running, launch, phase == 'b', contents);
-    }
+    if (phase == 'i') running.recorder.at_inputs(running, contents);
+    else running.recorder.at_launch(running, launch, phase == 'b', contents);
     running.kept.clear();
   });
   va_end(from);
@@ -246,7 +241,7 @@ inline AtenTensorHandle pass_memory_line(
   RunningCall& running = *static_cast<RunningCall*>(call);
   AtenTensorHandle other = nullptr;
   spare_model([&] {
-    running.recorder.at_memory(running, [&](MemoryOfWrapper& watch, RunningCall&) {
+    running.recorder.at_memory([&](MemoryOfWrapper& watch) {
       if (line == 'c') watch.checked(running, number);
       else if (buffer && line == 'a') other = watch.allocated(running, number, buffer, problem);
       else if (buffer) watch.gone(running, number, buffer, line == 'r', problem);
@@ -255,14 +250,14 @@ inline AtenTensorHandle pass_memory_line(
   return other;
 }
 
-inline AtenTensorHandle take_memory_line(
-    void* call, char line, int number, AtenTensorHandle buffer) noexcept {
-  return pass_memory_line(call, line, number, buffer, nullptr);
-}
 
 inline const Functions* own_functions() {
   static const Functions all{
-      begin_call, end_call, take_line, keep_view, take_memory_line, keep_array};
+      begin_call, end_call, take_line, keep_view,
+      [](void* call, char line, int number, AtenTensorHandle buffer) noexcept {
+        return pass_memory_line(call, line, number, buffer, nullptr);
+      },
+      keep_array};
   return &all;
 }
 

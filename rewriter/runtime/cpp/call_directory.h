@@ -2,7 +2,6 @@
 #pragma once
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -59,12 +58,8 @@ class RecordedCall {
     }
     triggers_->see(call_, value, item.label->name);
   }
-  void began(int launch, int iteration) {
-    ring_.mark_begin(call_, slot_, launch, iteration);
-  }
-  void ended(int launch, int iteration) {
-    ring_.mark_end(call_, slot_, launch, iteration);
-  }
+  void began(int launch, int iteration) { ring_.mark_begin(call_, slot_, launch, iteration); }
+  void ended(int launch, int iteration) { ring_.mark_end(call_, slot_, launch, iteration); }
 
  private:
   FlightRing& ring_;
@@ -86,8 +81,7 @@ class RecordedCalls {
     table_ = std::strtoull(name.c_str(), nullptr, 16);
     const std::string folder = root + "/record/tables", path = folder + "/" + name + ".json";
     make_directories(folder);
-    struct stat about;
-    if (stat(path.c_str(), &about)) write_whole(path, table);
+    if (access(path.c_str(), F_OK)) write_whole(path, table);
     if (options.on && *options.on) {
       triggers_ = std::make_unique<Triggers>(*ring_, root, rank, options.on, kernels);
     }
@@ -161,10 +155,15 @@ class CallDirectory {
     size_ += static_cast<off_t>(done);
   }
 
+  // Of the path ROOT/rank0/run3: the dump, and the call in it.
+  std::string root() const { return path.substr(0, run_at()); }
+  std::string run() const { return path.substr(run_at() + 1); }
+
   const std::string path;
   const std::unique_ptr<RecordedCall> recorded;  // receives the rows instead of a file
 
  private:
+  std::size_t run_at() const { return path.rfind('/', path.rfind('/') - 1); }
   static constexpr std::size_t most = 1 << 16;
 
   std::function<void()> make_files_;  // empty once it was called

@@ -117,8 +117,8 @@ void tell_control(const char* path, const std::string& wrapper, Add&& add) {
   if (stat(folder.c_str(), &about) || !S_ISDIR(about.st_mode) || about.st_uid != geteuid()) return;
   const std::string host = host_name();
   Json json(false);
-  json.open('{').key("format").string("rewriter.control-status").key("version").number(int64_t{1});
-  json.key("host").string(host).key("pid").number(static_cast<int64_t>(getpid()));
+  json.open('{').key("format").string("rewriter.control-status").key("version").number(1);
+  json.key("host").string(host).key("pid").number(getpid());
   add(json);
   const std::string text = json.close('}').text + "\n";
   const std::string name =

@@ -39,11 +39,7 @@ struct Session {
   int running = 0;  // calls
   bool is_done = false;
 
-  // Throws if the wrapper lacks a requested probe.
-  static void check(const Options& options, const Control& control) { chosen(options, control); }
-
- private:
-  // The requested probes, in the order of the wrapper's.
+  // The requested probes, in the order of the wrapper's. Throws if it lacks one.
   static std::string chosen(const Options& options, const Control& control) {
     std::set<std::string> wanted(control.probes.begin(), control.probes.end());
     const Texts all = split(options.probes, ",");
@@ -57,6 +53,7 @@ struct Session {
     return join(result, ",");
   }
 
+ private:
   static Options options_of(const Wrapper& of, const std::string& probes, const Control& control) {
     Options options = of.options;
     options.probes = probes.c_str();
@@ -198,7 +195,7 @@ class Dormant {
     try {
       control = read_control_file(path_.c_str());
       if (control.id == request_) return;
-      Session::check(wrapper_.options, control);
+      Session::chosen(wrapper_.options, control);
       const bool is_meant = !control.probes.empty() && !control.is_over() &&
           control.has_rank(read_rank());
       if (is_meant) session = std::make_unique<Session>(*this, wrapper_, control);
@@ -231,7 +228,7 @@ class Dormant {
   void tell(const std::string& id, const std::string& on) const {
     const char* label = wrapper_.options.label;
     tell_control(path_.c_str(), name_, [&](Json& json) {
-      json.key("rank").number(static_cast<int64_t>(read_rank()));
+      json.key("rank").number(read_rank());
       json.key("wrapper").string(label && *label ? label : wrapper_.options.artifact);
       json.key("id").string(id).key("on").list(on.c_str(), ",");
       json.key("recorded").number(recorded_);
@@ -255,6 +252,5 @@ class Dormant {
   int64_t told_ = 0, recorded_ = 0;
 };
 
-inline void end_session(Session& session) { session.of.end(session); }
 
 }  // namespace inductor_rewriter

@@ -18,7 +18,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -85,7 +84,7 @@ class DumpWriter {
     return std::make_unique<CallDirectory>(path, [this, path, call, now, thread] {
       Json json(true);
       open_run(json);
-      json.key("call").number(call).key("pid").number(static_cast<int64_t>(getpid()));
+      json.key("call").number(call).key("pid").number(getpid());
       json.key("thread").number(thread);
       json.key("started").number(now);
       json.close('}');
@@ -132,7 +131,7 @@ class DumpWriter {
 
   // The beginning of every run.json.
   void open_run(Json& json) const {
-    json.open('{').key("format").string("rewriter.run").key("version").number(int64_t{1});
+    json.open('{').key("format").string("rewriter.run").key("version").number(1);
     json.key("artifact").string(options_.artifact).key("sha256").string(options_.sha256);
     json.key("label").string(options_.label).key("host").string(host_name());
   }
@@ -156,7 +155,7 @@ class DumpWriter {
   // The text of the table's file.
   static std::string describe(const Options& options, const std::vector<ProbedLaunch>& launches) {
     Json json(true);
-    json.open('{').key("format").string("rewriter.run-launches").key("version").number(int64_t{1});
+    json.open('{').key("format").string("rewriter.run-launches").key("version").number(1);
     write_lists(json, "outputs", options.outputs);
     json.key("launches").open('[');
     for (const ProbedLaunch& launch : launches) write_launch(json, launch);
@@ -192,16 +191,16 @@ class DumpWriter {
     std::string path = root_ + "/manifest.json";
     if (!access(path.c_str(), F_OK)) return;
     Json json(true);
-    json.open('{').key("format").string("rewriter.dump").key("version").number(int64_t{1});
+    json.open('{').key("format").string("rewriter.dump").key("version").number(1);
     json.key("artifact").string(options_.artifact).key("sha256").string(options_.sha256);
     json.key("rewriter").string(options_.version).key("probes").list(options_.probes, ",");
     if (options_.allow && *options_.allow) json.key("allow").list(options_.allow, "; ");
     json.key("fingerprint").open('{').key("name").string("nh128");
-    json.key("version").number(int64_t{1}).close('}');
+    json.key("version").number(1).close('}');
     json.key("torch").string(options_.torch ? options_.torch : torch_version());
     json.key("device").string(device_name());
     json.key("host").string(host_name());
-    if (const int size = read_size()) json.key("ranks").number(static_cast<int64_t>(size));
+    if (const int size = read_size()) json.key("ranks").number(size);
     if (options_.tf32) json.key("tf32").list(options_.tf32, ",");
     json.key("command").string(options_.command ? options_.command : command_line()).close('}');
     write_whole(path, json.text + "\n");

@@ -188,6 +188,14 @@ inline std::string launch_text(const ProbedLaunch* launch, const char* phase, in
   return "#" + std::to_string(launch->row->launch) + (iteration ? "." + std::to_string(iteration) : "");
 }
 
+// `#12 buf1`; the text is only made if there is a warning.
+struct AboutValue {
+  const ProbedLaunch* launch;
+  const char* phase;
+  const Label& label;
+  operator std::string() const { return launch_text(launch, phase) + " " + label.name; }
+};
+
 // What an event is about: one phase of one launch, or the inputs of a call, which have no launch.
 struct EventPlace {
   int64_t call = 0;  // the number of the call in this process
@@ -217,6 +225,7 @@ struct Event : EventPlace {
   bool captured = false;  // whether the values are of the last replay of a CUDA graph
 
   std::string about() const { return launch_text(launch, phase); }
+  AboutValue about(const Item& item) const { return {launch, phase, *item.label}; }
 };
 
 }  // namespace inductor_rewriter

@@ -14,6 +14,7 @@
 #include <string>
 #include <thread>
 
+#include "call_directory.h"
 #include "engine/files.h"
 #include "engine/process.h"
 #include "event.h"
@@ -40,8 +41,8 @@ class Finding {
  public:
   bool is_there() const { return is_there_; }
 
-  // `run` is the directory of the call; empty if there is none.
-  void note(const Event& event, const Item& item, const std::string& run) {
+  // `to` is the call in the dump; null if there is none.
+  void note(const Event& event, const Item& item, const CallDirectory* to) {
     std::lock_guard<std::mutex> guard(lock_);
     if (is_there_) return;
     const Row* const row = event.launch ? event.launch->row : nullptr;
@@ -52,7 +53,7 @@ class Finding {
         std::to_string(item.measurement.nan) + " of " + std::to_string(numel) +
         (numel == 1 ? " element of " + name_ + " is" : " elements of " + name_ + " are") + " NaN (--stop)\n";
     call_ = event.call;
-    run_ = run;
+    if (to) root_ = to->root(), run_ = to->run();
     is_there_ = true;
   }
 
@@ -62,13 +63,12 @@ class Finding {
   // Records in the dump that the program ended here; only the first process does.
   void write() const {
     if (run_.empty()) return;
-    const std::size_t before = run_.rfind('/', run_.rfind('/') - 1);  // ROOT/rank0/run3
     Json json(true);
-    json.open('{').key("format").string("rewriter.stopped").key("version").number(int64_t{1});
-    json.key("run").string(run_.substr(before + 1)).key("pid").number(static_cast<int64_t>(getpid()));
+    json.open('{').key("format").string("rewriter.stopped").key("version").number(1);
+    json.key("run").string(run_).key("pid").number(getpid());
     json.key("launch").put(launch_ < 0 ? "null" : std::to_string(launch_));
     json.key("kernel").string(kernel_).key("arg").string(name_).close('}').text += '\n';
-    write_file(run_.substr(0, before) + "/stopped.json", O_EXCL, json.text.data(), json.text.size());
+    write_file(root_ + "/stopped.json", O_EXCL, json.text.data(), json.text.size());
   }
 
  private:
@@ -76,7 +76,7 @@ class Finding {
   std::atomic<bool> is_there_{false};
   int launch_ = -1;
   int64_t call_ = 0;
-  std::string kernel_, name_, text_, run_;
+  std::string kernel_, name_, text_, root_, run_;
 };
 
 // Flushes what a Python program has printed. A thread without Python's lock waits for it no longer than

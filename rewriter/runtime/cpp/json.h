@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <type_traits>
 
 #include "number.h"
 #include "texts.h"
@@ -91,8 +92,11 @@ class Json {
     text += value;
     return *this;
   }
-  Json& number(int64_t value) { return put(std::to_string(value)); }
-  Json& number(double value) { return put(number_text(value)); }
+  template <class Number>
+  Json& number(Number value) {
+    if constexpr (std::is_integral_v<Number>) return put(std::to_string(value));
+    else return put(number_text(value));
+  }
   // JSON has no infinity, so it is a string.
   static std::string number_text(double value) {
     return is_finite(value) ? python_repr(value) : '"' + std::string(name_special(value)) + '"';

@@ -2,7 +2,6 @@
 // less.
 #pragma once
 
-#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -172,7 +171,7 @@ class ReadJob : public EventJob {
     const int64_t now = clock_ns(), patience = 1000000000;
     if (!waiting_since_) waiting_since_ = now;
     if (now - waiting_since_ < patience) return false;
-    std::string problem = gpu->synchronize(stream);
+    std::string problem = gpu->gpu().synchronize(stream);
     // Partial results that no later launch merges get a launch of their own, which may take a while.
     Measured last;
     for (int turn = 0; problem.empty() && turn < 1000; ++turn) {
@@ -219,20 +218,13 @@ class RecentPlans {
  private:
   static constexpr std::size_t most = 8;  // plans, for dynamic shapes
 
-  // `#12 buf1`; the text is only made if there is a warning.
-  struct About {
-    const Moment& moment;
-    const Label& label;
-    operator std::string() const {
-      return launch_text(moment.launch, moment.phase) + " " + label.name;
-    }
-  };
 
   void look_at(const Moment& moment, const Contents& contents, Recorder& recorder) {
     for (std::size_t i = 0; i < seen_.size(); ++i) {
       seen_[i] = contents[i].seen;
+      const AboutValue about{moment.launch, moment.phase, (*moment.labels)[i]};
       if (contents[i].kind > Content::Kind::array) seen_[i].is_present = true;
-      else recorder.act(About{moment, (*moment.labels)[i]}, [&] { look(contents[i].kind, seen_[i]); });
+      else recorder.act(about, [&] { look(contents[i].kind, seen_[i]); });
     }
   }
 
@@ -251,7 +243,8 @@ class RecentPlans {
 
   static void locate_tensor(
       const Moment& moment, const Content& content, const Seen& seen, Item& item, Recorder& recorder) {
-    recorder.act(About{moment, *item.label}, [&] { locate(seen, item.tensor); });
+    const AboutValue about{moment.launch, moment.phase, *item.label};
+    recorder.act(about, [&] { locate(seen, item.tensor); });
     if (content.kind == Content::Kind::view) {
       item.base = seen.handle;
       item.offset = seen.offset;

@@ -10,13 +10,14 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "engine/files.h"
 #include "engine/writer.h"
 #include "event.h"
+#include "rows.h"
 #include "running_call.h"
 #include "settings.h"
 
@@ -96,11 +97,7 @@ class Printer {
       if (word.find('/') == std::string::npos) text += word + letter;
       word.clear();
     }
-    for (const std::string& before : warned_) {
-      if (before == text) return;
-    }
-    warned_.push_back(text);
-    say(rank, about, message);
+    if (warned_.insert(text).second) say(rank, about, message);
   }
 
   static void say(int rank, const std::string& about, const std::string& message) {
@@ -140,7 +137,7 @@ class Printer {
 
   const char* const label_;
   std::mutex warning_;
-  std::vector<std::string> warned_;
+  std::set<std::string> warned_;
 };
 
 // Printing, after what other jobs print and write.
@@ -155,9 +152,16 @@ class QueuedOutput : public Printer, public Writer {
     put(job_of([this, own = std::move(text)] { collect(own); }));
   }
 
-  void write_row(RunningCall& call, std::string&& lines) {
-    if (is_emitting()) return add_row(call, lines);
-    put(job_of([this, &call, own = std::move(lines)] { add_row(call, own); }));
+  // Adds a separate row about an event to the dump, if there is one, after all earlier rows; `add` writes its fields.
+  template <class Add>
+  void note(RunningCall& call, const Event& event, Add&& add) {
+    if (!call.directory) return;
+    Json json(false);
+    open_row(json, event);
+    add(json);
+    json.close('}').text += '\n';
+    if (is_emitting()) add_row(call, json.text);
+    else put(job_of([this, &call, own = std::move(json.text)] { add_row(call, own); }));
   }
 
   // Waits until all is written, and stops the thread. Nothing may follow.

@@ -48,7 +48,7 @@ class Recorder : public QueuedOutput {
 
   // Ends the program at this NaN, with `--stop`, once the event is written.
   void found(const Event& event, const RunningCall& call, const Item& item) {
-    if (options_.stop) finding_.note(event, item, call.directory ? call.directory->path : "");
+    if (options_.stop) finding_.note(event, item, call.directory.get());
   }
 
   // Whether device events can time a launch, by the kinds of all launches.
@@ -184,9 +184,8 @@ class Recorder : public QueuedOutput {
       RunningCall& call, int index, bool before, Contents& contents, const Lists* lists = nullptr);
 
   template <class Act>
-  void at_memory(RunningCall& call, Act&& act_on) {
-    if (!memory_ || faulty_ || is_fork()) return;
-    act("memory", [&] { act_on(*memory_, call); });
+  void at_memory(Act&& act_on) {
+    if (memory_ && !faulty_ && !is_fork()) act("memory", [&] { act_on(*memory_); });
   }
 
   // The row of a launch, by index; null if the launch has no lines.
@@ -241,20 +240,17 @@ class Recorder : public QueuedOutput {
     job.event.unexpected.clear();
   }
 
-  static bool has_value(const Event& event, const std::string& name) {
-    return std::any_of(
-        event.items.begin(), event.items.end(), [&](const Item& item) { return item.label->name == name; });
-  }
 
   static Event event_of(const RunningCall& call, const Moment& moment) {
     return Event({call.number, moment.launch, moment.phase, 0, &moment.line});
   }
   static Event inputs_of(const RunningCall& call) { return Event({call.number, nullptr, "inputs", 0, nullptr}); }
 
-  void check_inputs(RunningCall& call, Event& event, const Contents& contents);
-
-  void note_unexpected(
-      RunningCall& call, const Event& event, const std::string& name, const std::string& problem);
+  void check_inputs(RunningCall& call, Event& event, const Contents& contents) {
+    for (Probe* probe : probes_.checkers) {
+      act(event, [&] { probe->given(event, contents, call, *this); });
+    }
+  }
 
   // Ends the program at a NaN, after everything is written, including what waits for the end of the call.
   [[noreturn]] void end_program(RunningCall& call);
@@ -262,9 +258,6 @@ class Recorder : public QueuedOutput {
   // Reports a device fault and stops recording: nothing can be read from the device any more.
   void stop(const Event& event, RunningCall& call);
 
-  static Calls wanted_calls(const Options& options) {
-    return wanted("REWRITER_CALLS", options.calls, [](const std::string& text) { return Calls(text); });
-  }
 
   const Options& options_;
   const ForkMark mark_;

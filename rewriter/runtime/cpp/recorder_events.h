@@ -2,9 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "memory/watch.h"
 #include "recorder.h"
@@ -15,7 +15,8 @@ inline Recorder::Recorder(const Wrapper& wrapper, const char* directory, bool be
     : QueuedOutput(wrapper.options, be_quiet), heads(wrapper.options.values),
       fingerprints(contains(wrapper.options.probes, "hash") || contains(wrapper.options.probes, "record")),
       options_(wrapper.options), probes_(wrapper.options), moments_(wrapper, probes_),
-      on_cpu_(moments_.are_on_cpu()), wanted_(wanted_calls(wrapper.options)) {
+      on_cpu_(moments_.are_on_cpu()),
+      wanted_(wanted("REWRITER_CALLS", options_.calls, [](const std::string& text) { return Calls(text); })) {
   if (probes_.acts_on_memory) memory_ = std::make_unique<MemoryOfWrapper>(options_, *this);
   const bool has_own = options_.dump && *options_.dump;
   const char* wanted =
@@ -142,26 +143,13 @@ inline void Recorder::report_replay(Capture& capture, uint64_t replays, RunningC
   if (left) put(end_of(std::move(left)));
 }
 
-inline void Recorder::check_inputs(RunningCall& call, Event& event, const Contents& contents) {
-  for (Probe* probe : probes_.checkers) {
-    act(event, [&] { probe->given(event, contents, call, *this); });
-  }
-}
 
-inline void Recorder::note_unexpected(
-    RunningCall& call, const Event& event, const std::string& name, const std::string& problem) {
-  act(event, [&] {
-    call.note(event, [&](Json& json) {
-      json.key("arg").string(name).key("role").string("in").key("unexpected").string(problem);
-    });
-  });
-}
 
 inline void Recorder::stop(const Event& event, RunningCall& call) {
   if (!event.launch) return;  // the first launch will find it, too
   faulty_ = true;
   act(event, [&] {
-    call.note(event, [&](Json& json) { json.key("error").string(event.error); });
+    note(call, event, [&](Json& json) { json.key("error").string(event.error); });
   });
   const char* earlier = event.phase[0] == 'b' ? " (of something before this launch)" : "";
   say(about(event) + ": " + event.error + earlier + "\n");
@@ -182,7 +170,7 @@ inline void Recorder::at_given(RunningCall& call, const Contents& contents) {
   check_inputs(call, event, contents);
   if (event.unexpected.empty()) return;
   act(event, [&] {
-    call.note(event, [&](Json& json) { json.key("unexpected").string(event.unexpected[0].second); });
+    note(call, event, [&](Json& json) { json.key("unexpected").string(event.unexpected[0].second); });
   });
 }
 
@@ -200,17 +188,23 @@ inline void Recorder::at_inputs(
     act(event, [&] { job = read_values(moment, contents, *this); });
     if (job) adopt(*job, call, event, unread_);
   }
-  // Only values have rows.
-  std::vector<std::pair<std::string, std::string>> rest;
-  for (const auto& one : unexpected) {
-    if (!job || !has_value(job->event, one.first)) rest.push_back(one);
-  }
+  std::set<std::string> values;  // only these have rows
   if (job) {
+    if (!unexpected.empty()) {
+      for (const Item& item : job->event.items) values.insert(item.label->name);
+    }
     job->event.unexpected = unexpected;
     put(call, std::move(job));
     if (finding_.is_there()) end_program(call);
   }
-  for (const auto& [name, problem] : rest) note_unexpected(call, event, name, problem);
+  for (const auto& one : unexpected) {
+    if (values.count(one.first)) continue;
+    act(event, [&] {
+      note(call, event, [&](Json& json) {
+        json.key("arg").string(one.first).key("role").string("in").key("unexpected").string(one.second);
+      });
+    });
+  }
 }
 
 inline void Recorder::at_launch(
@@ -256,8 +250,5 @@ inline void EventJob::emit() {
   recorder.emit(*this);
 }
 
-inline void RunningCall::write_row(std::string&& lines) {
-  recorder.write_row(*this, std::move(lines));
-}
 
 }  // namespace inductor_rewriter

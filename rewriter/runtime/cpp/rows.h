@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -17,16 +16,11 @@ namespace inductor_rewriter {
 
 inline void open_row(Json& json, const Event& event) {
   json.open('{');
-  if (event.launch) {
-    json.key("launch").number(static_cast<int64_t>(event.launch->row->launch));
-  }
+  const Row* const row = event.launch ? event.launch->row : nullptr;
+  if (row) json.key("launch").number(row->launch);
   json.key("phase").string(event.phase);
-  if (event.launch) {
-    json.key("kernel").string(event.launch->row->kernel);
-    if (event.launch->row->repeats || event.iteration) {
-      json.key("iteration").number(static_cast<int64_t>(event.iteration));
-    }
-  }
+  if (row) json.key("kernel").string(row->kernel);
+  if (row && (row->repeats || event.iteration)) json.key("iteration").number(event.iteration);
 }
 
 // What is known of a value, as members of its row.
@@ -39,11 +33,8 @@ inline void describe(Json& json, const Item& item) {
     return;
   }
   json.key("dtype").string(dtype_info(tensor.dtype).name);
-  json.key("shape").open('[');
-  for (int64_t size : tensor.shape) json.number(size);
-  json.close(']').key("stride").open('[');
-  for (int64_t stride : tensor.stride) json.number(stride);
-  json.close(']').key("device").string(tensor.device);
+  json.key("shape").put(joined(tensor.shape)).key("stride").put(joined(tensor.stride));
+  json.key("device").string(tensor.device);
   if (item.has_statistics()) {
     json.key("numel").number(tensor.numel);
     const NumberTexts numbers(item, "null", Json::number_text);
@@ -111,9 +102,9 @@ inline void write_lists(Json& json, const char* key, const std::string& joined) 
 
 inline void write_launch(Json& json, const ProbedLaunch& launch) {
   const Row& row = *launch.row;
-  json.open('{').key("launch").number(static_cast<int64_t>(row.launch));
+  json.open('{').key("launch").number(row.launch);
   json.key("kernel").string(row.kernel).key("kind").string(row.kind);
-  json.key("scope").string(row.scope).key("line").number(static_cast<int64_t>(row.line));
+  json.key("scope").string(row.scope).key("line").number(row.line);
   json.key("source_nodes").list(row.source_nodes, ", ");
   json.key("origins").list(row.origins, ", ");
   json.key("repeats").put(row.repeats ? "true" : "false");

@@ -13,7 +13,6 @@
 #include "engine/process.h"
 #include "event.h"
 #include "probe.h"
-#include "rows.h"
 
 namespace inductor_rewriter {
 
@@ -28,15 +27,6 @@ struct RunningCall {
     later.clear();
   }
 
-  // Adds a separate row about an event to the dump, if there is one; `add` writes its fields.
-  template <class Add>
-  void note(const Event& event, Add&& add) {
-    if (!directory) return;
-    Json json(false);
-    open_row(json, event);
-    add(json);
-    write_row(json.close('}').text + "\n");
-  }
 
   template <class State>
   State& state(const Probe* of) {
@@ -48,8 +38,6 @@ struct RunningCall {
     return *static_cast<State*>(states_.back().second.get());
   }
 
-  // Writes rows into the dump, after all earlier ones.
-  void write_row(std::string&& lines);
 
   Recorder& recorder;
   const int64_t number;  // number of the call in this process, from 0

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <string>
-#include <vector>
 
 #include "engine/cpu.h"
 #include "tensor.h"
@@ -116,12 +115,14 @@ inline bool measure_here(Item& item, bool is_copied) {
 
 inline void measure_on_host(ReadJob& job, std::size_t place, Recorder& recorder) {
   Item& item = job.event.items[place];
-  try {
+  recorder.act(job.event.about(item), [&] {
     item.is_measured = measure_here(item, is_copied(item.tensor, recorder));
     if (!item.is_measured) throw std::runtime_error("it has more dimensions than can be measured");
-  } catch (const std::exception& error) {
-    recorder.warn(job.event.about() + " " + item.label->name, error.what());
-  }
+  });
+}
+
+inline bool has_elements(const Item& item) {
+  return item.is_tensor() && item.tensor.strided && item.tensor.in_memory;
 }
 
 inline void read_head(Item& item, const Recorder& recorder) {
@@ -138,7 +139,7 @@ inline void measure_values(EventJob& of, bool heads, Recorder& recorder) {
   for (std::size_t i = 0; i < job.event.items.size(); ++i) {
     Item& item = job.event.items[i];
     const Tensor& tensor = item.tensor;
-    if (!item.is_tensor() || !tensor.strided || !tensor.in_memory) continue;
+    if (!has_elements(item)) continue;
     const bool has_numbers = is_number(tensor.dtype);
     if (!has_numbers && !recorder.fingerprints) continue;
     const bool captured = job.event.captured, is_on_gpu = gpu >= 0 && tensor.device_index == gpu && tensor.numel;
@@ -155,16 +156,9 @@ inline void measure_values(EventJob& of, bool heads, Recorder& recorder) {
     job.on_gpu.clear();
   }
   if (job.on_gpu.empty()) GpuRows::settle();
-  if (!heads) return;
   for (Item& item : job.event.items) {
-    const Tensor& tensor = item.tensor;
-    if (!item.is_tensor() || !tensor.strided || !tensor.in_memory) continue;
-    if (!is_number(tensor.dtype)) continue;
-    try {
-      read_head(item, recorder);
-    } catch (const std::exception& error) {
-      recorder.warn(job.event.about() + " " + item.label->name, error.what());
-    }
+    if (!heads || !has_elements(item) || !is_number(item.tensor.dtype)) continue;
+    recorder.act(job.event.about(item), [&] { read_head(item, recorder); });
   }
 }
 

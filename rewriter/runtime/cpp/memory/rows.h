@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,10 +50,10 @@ inline std::string store_row(const Store& store) {
   json.open('{').key("event").string("memory").key("probe").string("bounds");
   json.key("what").string("store out of bounds").key("launch").number(store.number());
   if (store.launch) json.key("kernel").string(store.launch->kernel);
-  if (store.since >= 0) json.key("since").number(int64_t{store.since});
-  json.key("buffer").string(store.buffer).key("allocated").number(int64_t{store.allocated});
-  json.key("side").string(store.side()).key("distance").number(static_cast<int64_t>(store.damage.distance));
-  json.key("count").number(static_cast<int64_t>(store.damage.count));
+  if (store.since >= 0) json.key("since").number(store.since);
+  json.key("buffer").string(store.buffer).key("allocated").number(store.allocated);
+  json.key("side").string(store.side()).key("distance").number(store.damage.distance);
+  json.key("count").number(store.damage.count);
   json.key("dtype").string(dtype_info(store.memory.dtype).name);
   if (!value.empty()) json.key("value").string(value);
   if (store.is_captured) json.key("captured").put("true");

@@ -5,7 +5,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
 
 #include "../archive.h"
 #include "../engine/saver.h"
@@ -62,7 +61,7 @@ class Save : public Probe {
     if (!is_other && !tensor.strided) throw std::runtime_error("its layout is not strided");
     if (!is_other && !tensor.in_memory) return;
     if (!is_other && is_quantized) throw std::runtime_error("quantized tensors have no plain elements");
-    const std::shared_ptr<Saved>& saved = saved_of(recorder, call.directory->path);
+    const std::shared_ptr<Saved>& saved = saved_in(call.directory->root(), recorder);
     Saving& saving = call.state<Saving>(this);
     // If the dump rotates, old calls were removed to make room.
     KeptCalls* const kept = recorder.kept();
@@ -127,12 +126,10 @@ class Save : public Probe {
     if (!message.empty()) recorder.warn("save", message);
   }
 
-  // All calls are in one dump: ROOT/rank0/run3.
-  const std::shared_ptr<Saved>& saved_of(const Recorder& recorder, const std::string& call) {
+  // All calls are in one dump.
+  const std::shared_ptr<Saved>& saved_in(const std::string& root, const Recorder& recorder) {
     std::lock_guard<std::mutex> guard(starting_);
-    if (!saved_) {
-      saved_ = Saved::in(call.substr(0, call.rfind('/', call.rfind('/') - 1)), wanted_bytes(recorder.max_bytes()));
-    }
+    if (!saved_) saved_ = Saved::in(root, wanted_bytes(recorder.max_bytes()));
     return saved_;
   }
 

@@ -59,7 +59,7 @@ class Sync : public Probe {
   static GraphMarks* marks_of(const CallDirectory& directory, bool makes) {
     static std::mutex lock;
     static std::map<std::string, std::unique_ptr<GraphMarks>> all;  // by dump
-    const std::string root = directory.path.substr(0, directory.path.size() - run_of(directory).size() - 1);
+    const std::string root = directory.root();
     std::lock_guard<std::mutex> guard(lock);
     const auto found = all.find(root);
     if (found != all.end()) return found->second.get();
@@ -67,11 +67,6 @@ class Sync : public Probe {
     return (all[root] = GraphMarks::make(root, std::make_unique<MarkingDevice>())).get();
   }
 
-  // `rank0/run3`
-  static std::string run_of(const CallDirectory& directory) {
-    const std::string& path = directory.path;
-    return path.substr(path.rfind('/', path.rfind('/') - 1) + 1);
-  }
 
   static bool leave_mark(const Event& event, RunningCall& call) {
     if (!call.directory) return false;
@@ -79,14 +74,13 @@ class Sync : public Probe {
     void* stream = nullptr;
     if (!marks || !current_stream(&stream)) return false;
     // Every marked launch has a row.
-    call.note(event, [](Json& json) { json.key("captured").put("true"); });
-    return marks->leave(
-        run_of(*call.directory), stream,
-        {event.launch->row->launch, event.iteration, event.phase[0] == 'a'});
+    call.recorder.note(call, event, [](Json& json) { json.key("captured").put("true"); });
+    const GraphMarks::Place place{event.launch->row->launch, event.iteration, event.phase[0] == 'a'};
+    return marks->leave(call.directory->run(), stream, place);
   }
 
   static bool is_on_device(const Event& event) {
-    std::string kind = event.launch ? event.launch->row->kind : "cpp";
+    const std::string kind = event.launch ? event.launch->row->kind : "cpp";
     bool any = false;
     for (const Item& item : event.items) {
       if (!item.is_tensor()) continue;

@@ -18,8 +18,7 @@ class Time : public Probe {
     clocks.mark = nullptr;
     clocks.issued = -1;
     if (is_capturing()) {
-      recorder.warn(
-          event.about(), "launches cannot be timed while a CUDA graph is being captured");
+      recorder.warn(event.about(), "launches cannot be timed while a CUDA graph is being captured");
       return;
     }
     if (recorder.runs_on_gpu(event)) clocks.mark = record();
@@ -85,7 +84,7 @@ class Time : public Probe {
   static void report(
       const Event& event, Recorder& recorder, RunningCall& call, double start, double duration,
       const char* clock) {
-    call.note(event, [&](Json& json) {
+    recorder.note(call, event, [&](Json& json) {
       json.key("time").open('{').key("start_us").number(rounded(start));
       json.key("duration_us").number(rounded(duration)).key("clock").string(clock).close('}');
     });

@@ -69,8 +69,7 @@ inline Decimal read_decimal(const char* text) {
 inline Decimal to_decimal(double value, int precision) {
   char text[40];
   if (ToChars::get().precise) {
-    *ToChars::get().precise(text, text + sizeof text - 1, value, ToChars::scientific, precision - 1)
-         .end = 0;
+    *ToChars::get().precise(text, text + sizeof text - 1, value, ToChars::scientific, precision - 1).end = 0;
   } else {
     std::snprintf(text, sizeof text, "%.*e", precision - 1, value);
   }
@@ -78,36 +77,18 @@ inline Decimal to_decimal(double value, int precision) {
 }
 
 inline std::string write_decimal(const Decimal& from, int lowest, int highest, bool fraction) {
-  char made[64];  // a sign, 17 digits and 16 zeros, or an exponent
-  char* to = made;
-  const auto add = [&](const char* text, int count) {
-    std::memcpy(to, text, static_cast<std::size_t>(count));
-    to += count;
-  };
-  const auto add_zeros = [&](int count) {
-    std::memset(to, '0', static_cast<std::size_t>(count));
-    to += count;
-  };
-  if (from.negative) add("-", 1);
+  const std::string digits(from.digits, static_cast<std::size_t>(from.count));
+  const auto zeros = [](int count) { return std::string(static_cast<std::size_t>(count), '0'); };
+  std::string text = from.negative ? "-" : "";
   if (from.point <= lowest || from.point > highest) {
-    add(from.digits, 1);
-    if (from.count > 1) add(".", 1);
-    add(from.digits + 1, from.count - 1);
-    to += std::snprintf(to, 16, "e%+03d", from.point - 1);
-  } else if (from.point <= 0) {
-    add("0.", 2);
-    add_zeros(-from.point);
-    add(from.digits, from.count);
-  } else if (from.count <= from.point) {
-    add(from.digits, from.count);
-    add_zeros(from.point - from.count);
-    if (fraction) add(".0", 2);
-  } else {
-    add(from.digits, from.point);
-    add(".", 1);
-    add(from.digits + from.point, from.count - from.point);
+    char exponent[16];
+    std::snprintf(exponent, sizeof exponent, "e%+03d", from.point - 1);
+    return text + digits[0] + (from.count > 1 ? "." : "") + digits.substr(1) + exponent;
   }
-  return std::string(made, to);
+  if (from.point <= 0) return text + "0." + zeros(-from.point) + digits;
+  if (from.count <= from.point) return text + digits + zeros(from.point - from.count) + (fraction ? ".0" : "");
+  const auto point = static_cast<std::size_t>(from.point);
+  return text + digits.substr(0, point) + "." + digits.substr(point);
 }
 
 // The shortest digits that read back as the same value.
@@ -119,12 +100,12 @@ inline std::string python_repr(double value, bool fraction = true) {
     return write_decimal(read_decimal(text), -4, 16, fraction);
   }
   // Fewer digits are zeros at the end, but for subnormal numbers.
-  for (int precision = (bits_of(value) >> 52 & 0x7ff) ? 15 : 1; precision < 17; ++precision) {
-    char text[40];
+  char text[40];
+  for (int precision = (bits_of(value) >> 52 & 0x7ff) ? 15 : 1; precision <= 17; ++precision) {
     std::snprintf(text, sizeof text, "%.*e", precision - 1, value);
-    if (std::strtod(text, nullptr) == value) return write_decimal(read_decimal(text), -4, 16, fraction);
+    if (std::strtod(text, nullptr) == value) break;
   }
-  return write_decimal(to_decimal(value, 17), -4, 16, fraction);
+  return write_decimal(read_decimal(text), -4, 16, fraction);
 }
 
 inline std::string python_general(double value, int precision = 4) {

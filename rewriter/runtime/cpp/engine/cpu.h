@@ -102,20 +102,7 @@ struct Part {
 
 __extension__ typedef unsigned __int128 uint128;
 
-struct Keys {
-  uint64_t a0[64], a1[64], b0[64], b1[64];
-};
-constexpr Keys make_keys() {
-  Keys keys = {};
-  for (int i = 0; i < 64; ++i) {
-    keys.a0[i] = fingerprint::key(0, i);
-    keys.a1[i] = fingerprint::key(1, i);
-    keys.b0[i] = fingerprint::key(2, i);
-    keys.b1[i] = fingerprint::key(3, i);
-  }
-  return keys;
-}
-constexpr Keys keys = make_keys();
+constexpr fingerprint::Keys<fingerprint::Pair> keys;
 
 // Asks for the memory that follows these bytes at some distance. With so many instructions for each line of its cache,
 // a processor looks only a few lines ahead by itself: of float32 in memory it reads 11 GB/s in place of 4 (Sapphire
@@ -125,31 +112,29 @@ inline void look_ahead(const char* from, int bytes) {
   for (int i = 0; i < bytes; i += 64) __builtin_prefetch(reinterpret_cast<const void*>(ahead + i));
 }
 
-// Adds the product of a vector's words, each plus its key, to two sums.
-inline void add_product(const char* at, uint64_t key0, uint64_t key1, uint64_t& low, uint64_t& high) {
+// Adds the product of a vector's words, each plus its key, which is the join of two, to the sums.
+inline void add_product(
+    const char* at, const fingerprint::Pair& a, const fingerprint::Pair& b, fingerprint::Pair& sums) {
   uint64_t words[2];
   std::memcpy(words, at, sizeof words);
-  const uint128 product = static_cast<uint128>(words[0] + key0) * (words[1] + key1);
-  low += static_cast<uint64_t>(product);
-  high += static_cast<uint64_t>(product >> 64);
+  const uint128 product = static_cast<uint128>(words[0] + (a.low ^ b.low)) * (words[1] + (a.high ^ b.high));
+  sums.low += static_cast<uint64_t>(product);
+  sums.high += static_cast<uint64_t>(product >> 64);
 }
 
 // Adds the products of `count` vectors, from vector `first` of their tile on.
 inline void add_vectors(const char* from, int first, int count, fingerprint::Pair& sums) {
-  uint64_t low = 0, high = 0;
+  fingerprint::Pair own = sums;  // in registers
   for (int done = 0; done < count;) {
     const int row = (first + done) / 64, column = (first + done) % 64;
     const int some = 64 - column < count - done ? 64 - column : count - done;
-    const uint64_t b0 = keys.b0[row], b1 = keys.b1[row];
+    const fingerprint::Pair b = keys.b[row];
     const char* at = from + std::size_t(done) * fingerprint::vector_bytes;
     look_ahead(at, 1024);
-    for (int i = 0; i < some; ++i, at += fingerprint::vector_bytes) {
-      add_product(at, keys.a0[column + i] ^ b0, keys.a1[column + i] ^ b1, low, high);
-    }
+    for (int i = 0; i < some; ++i, at += fingerprint::vector_bytes) add_product(at, keys.a[column + i], b, own);
     done += some;
   }
-  sums.low += low;
-  sums.high += high;
+  sums = own;
 }
 
 inline void add_bytes(const char* from, int64_t first_byte, int64_t bytes, fingerprint::Pair& sums) {
@@ -359,14 +344,12 @@ inline bool measure_rows(const char* from, int first, int count, Part& part, fin
   constexpr int per = 16 / Type::size;  // times eight elements in 128 bytes
   const double shift = part.shift;
   Lanes<Type> lanes;
-  uint64_t low = 0, high = 0;
+  fingerprint::Pair own = sums;  // in registers
   for (int row = 0; row < count; ++row) {
-    const uint64_t b0 = keys.b0[first + row], b1 = keys.b1[first + row];
+    const fingerprint::Pair b = keys.b[first + row];
     for (int i = 0; i < 64; i += 8, from += 128) {
       look_ahead(from, 128);
-      for (int j = 0; j < 8; ++j) {
-        add_product(from + 16 * j, keys.a0[i + j] ^ b0, keys.a1[i + j] ^ b1, low, high);
-      }
+      for (int j = 0; j < 8; ++j) add_product(from + 16 * j, keys.a[i + j], b, own);
       for (int j = 0; j < per; ++j) {
         typename Type::Vector some;
         Type::load(from + 128 / per * j, some);
@@ -374,8 +357,7 @@ inline bool measure_rows(const char* from, int first, int count, Part& part, fin
       }
     }
   }
-  sums.low += low;
-  sums.high += high;
+  sums = own;
   int64_t most = lanes.largest[0];
   double lowest = lanes.lows[0], highest = lanes.highs[0];
   for (int i = 1; i < 8; ++i) {

@@ -46,6 +46,18 @@ struct Pair {
   uint64_t low, high;
 };
 
+// The keys as they are read: A0 and A1 of a place beside one another, B0 and B1.
+template <class Two>
+struct Keys {
+  Two a[64], b[64];
+  INDUCTOR_REWRITER_SHARED constexpr Keys() : a(), b() {
+    for (int i = 0; i < 64; ++i) {
+      a[i] = {key(0, i), key(1, i)};
+      b[i] = {key(2, i), key(3, i)};
+    }
+  }
+};
+
 // What a tile adds to the total, from the two sums of its products. One to one for each number of a tile.
 INDUCTOR_REWRITER_SHARED constexpr Pair tile(Pair sums, uint64_t number) {
   uint64_t first = mix(sums.low + (number + 1) * golden);

@@ -261,14 +261,10 @@ class FlightRing {
     return !error;
   }
 
-  const std::string& path() const { return path_; }
-  // The file of the ring: `record/HOST.PID/ring`.
+  // The folder of the ring: `record/HOST.PID/ring`.
   std::string name() const {
     const std::string folder = path_.substr(0, path_.rfind('/'));
     return folder.substr(folder.rfind('/') + 1);
-  }
-  uint64_t offset_of(const FlightSlot& slot) const {
-    return static_cast<uint64_t>(reinterpret_cast<const char*>(&slot) - reinterpret_cast<const char*>(header_));
   }
 
   // When a process started, in ticks since the machine booted. Together with its pid this is unique.

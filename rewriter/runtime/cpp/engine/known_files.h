@@ -162,8 +162,7 @@ class KnownFiles {
       --count_;
       break;
     }
-    Known known{"", {}, 0, file, {}};
-    all.push_back(std::move(known));
+    all.push_back({"", {}, 0, file, {}});
     if (++count_ > most) forget();
   }
 

@@ -386,17 +386,7 @@ INDUCTOR_REWRITER_DEVICE void measure(
   found.scale = sums.scale;
 }
 
-// The keys of the fingerprint, as they are read: A0 and A1 of a place beside one another, B0 and B1.
-struct KeyTable {
-  Vector a[64], b[64];
-  INDUCTOR_REWRITER_SHARED constexpr KeyTable() : a(), b() {
-    for (int i = 0; i < 64; ++i) {
-      a[i] = {fingerprint::key(0, i), fingerprint::key(1, i)};
-      b[i] = {fingerprint::key(2, i), fingerprint::key(3, i)};
-    }
-  }
-};
-INDUCTOR_REWRITER_TABLE KeyTable key_table;
+INDUCTOR_REWRITER_TABLE fingerprint::Keys<Vector> key_table;
 
 // A value if it is finite, otherwise one of so many samples that is, or 0. Each lane looks at another one.
 template <class Sample>

@@ -141,9 +141,7 @@ class Staging {
     if (open_[false] >= 0 && pieces_[open_[false]].users == 1) close(open_[false]);
     std::size_t kept = 0;
     for (Piece& piece : pieces_) {
-      if (!piece.data || piece.pinned || piece.users || kept++ < few) continue;
-      munmap(piece.data, piece_size);
-      piece.data = nullptr;
+      if (piece.data && !piece.pinned && !piece.users && kept++ >= few) release(piece);
     }
   }
 
@@ -198,14 +196,8 @@ class Staging {
     piece.pinned = pinned;
     piece.data = pinned ? device_.allocate(piece_size) : map();
     if (piece.data) return empty;
-    return is_any_used() ? wait : none;
-  }
-
-  bool is_any_used() const {
-    for (const Piece& piece : pieces_) {
-      if (piece.users) return true;
-    }
-    return false;
+    const bool is_any_used = std::any_of(pieces_.begin(), pieces_.end(), [](const Piece& one) { return one.users; });
+    return is_any_used ? wait : none;
   }
 
   void release(Piece& piece) {

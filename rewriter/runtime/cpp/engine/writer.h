@@ -172,15 +172,12 @@ class Writer {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    is_started_ = !pthread_create(&thread_, nullptr, &Writer::run, this);
+    const auto run = [](void* self) -> void* { return static_cast<Writer*>(self)->work(), nullptr; };
+    is_started_ = !pthread_create(&thread_, nullptr, run, this);
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return is_started_;
   }
 
-  static void* run(void* self) {
-    static_cast<Writer*>(self)->work();
-    return nullptr;
-  }
 
   void work() {
     std::size_t unflushed = 0;

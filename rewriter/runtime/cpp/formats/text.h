@@ -79,7 +79,7 @@ inline std::string fingerprint_text(const Item& item) {
 }
 
 inline std::string value_text(const Event& event, const Item& item, const Recorder& recorder) {
-  if (recorder.upstream) return upstream::value_text(event, item, recorder.of_python);
+  if (recorder.upstream) return upstream::value_text(event, item, {recorder.of_python});
   std::string text = about_value(event, item, recorder);
   if (!item.is_tensor()) return text + "\n";
   text += "  " + statistics_text(item);
@@ -93,12 +93,12 @@ inline std::string value_text(const Event& event, const Item& item, const Record
 }
 
 inline std::string digest_text(const Event& event, const Item& item, const Recorder& recorder) {
-  if (recorder.upstream) return upstream::digest_text(event, item, recorder.of_python);
+  if (recorder.upstream) return upstream::digest_text(event, item, {recorder.of_python});
   return about_value(event, item, recorder) + "  " + fingerprint_text(item) + "\n";
 }
 
 inline std::string health_text(const Event& event, const Item& item, const Recorder& recorder) {
-  if (recorder.upstream) return upstream::health_text(event, item, recorder.of_python);
+  if (recorder.upstream) return upstream::health_text(event, item, {recorder.of_python});
   const std::string text = health_of(item);
   return text.empty() ? text : about_value(event, item, recorder) + "  " + text + "\n";
 }

@@ -145,12 +145,11 @@ struct Form {
 
   // The first line.
   std::string title(const Event& event, const Item& item) const {
-    const std::string where = event.launch
-        ? std::string(event.phase) + "_launch - " + event.launch->row->kernel
-        : std::string("aoti_model_inputs");
-    const std::string about = where + " - " + item.label->expr;
+    std::string about = event.launch ? std::string(event.phase) + "_launch" : "aoti_model_inputs";
+    if (event.launch) about += std::string(" - ") + event.launch->row->kernel;
+    about += " - " + item.label->expr;
     if (of_python) return "inductor: " + about + "\n";
-    return "[  " + about + (item.is_tensor() ? "" : ": " + item.text) + "  ]" + (item.is_tensor() ? ":\n" : "\n");
+    return "[  " + about + (item.is_tensor() ? "  ]:\n" : ": " + item.text + "  ]\n");
   }
   // One of the lines below it; empty if there is no such fact.
   std::string fact(const char* name, const std::string& text) const {
@@ -159,13 +158,11 @@ struct Form {
   const char* end() const { return of_python ? "" : "\n"; }
 };
 
-inline std::string digest_text(const Event& event, const Item& item, bool of_python) {
-  const Form form{of_python};
+inline std::string digest_text(const Event& event, const Item& item, const Form& form) {
   return form.title(event, item) + form.fact("Fingerprint", item.fingerprint) + form.end();
 }
 
-inline std::string health_text(const Event& event, const Item& item, bool of_python) {
-  const Form form{of_python};
+inline std::string health_text(const Event& event, const Item& item, const Form& form) {
   const std::string health = form.fact("Health", health_of(item));
   return health.empty() ? health : form.title(event, item) + health + form.end();
 }
@@ -213,11 +210,10 @@ inline std::string cpp_facts(const Item& item, const Form& form) {
   return text + form.fact("Requires grad", "0");
 }
 
-inline std::string value_text(const Event& event, const Item& item, bool of_python) {
-  const Form form{of_python};
+inline std::string value_text(const Event& event, const Item& item, const Form& form) {
   const std::string title = form.title(event, item);
-  if (!item.is_tensor()) return of_python ? title + "Value:  " + item.text + "\n" : title;
-  const std::string facts = of_python ? python_facts(item, form) : cpp_facts(item, form);
+  if (!item.is_tensor()) return form.of_python ? title + "Value:  " + item.text + "\n" : title;
+  const std::string facts = form.of_python ? python_facts(item, form) : cpp_facts(item, form);
   return title + facts + form.fact("Fingerprint", item.fingerprint) + form.end();
 }
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -11,9 +10,7 @@
 #include <vector>
 
 #include "../recorder.h"
-#include "guarded.h"
-#include "patterns.h"
-#include "rows.h"
+#include "watched.h"
 
 namespace inductor_rewriter {
 
@@ -80,10 +77,10 @@ class MemoryOfWrapper {
     settle(call, *watched);
     bool waits = true;
     // Wait for all streams that were used: the current one may be another by now.
-    for (Table& table : watched->tables) {
+    for (const auto& table : watched->tables) {
       if (table.device >= 0 && is_capturing(table.device)) waits = false;
     }
-    for (Table& table : watched->tables) {
+    for (const auto& table : watched->tables) {
       for (void* stream : table.streams) {
         if (waits && !watched->is_captured) table.places->synchronize(stream);
       }
@@ -115,75 +112,20 @@ class MemoryOfWrapper {
     bool is_held = false;
     bool waits = false;  // for the next memory line
   };
-  struct Buffer {
-    int event = -1;
-    Memory memory;
-    Places* from = nullptr;
-    int places[2] = {0, 0};
-    Band bands[2] = {};
-    bool reported[2] = {false, false};
-    Owned whole;  // as long as its bands are compared
-  };
-  struct Table {
-    int device;
-    Places* places;
-    std::vector<Band> bands;
-    std::vector<void*> streams;  // on which they were compared
-  };
-  static constexpr int64_t most_kept = int64_t{16} << 20;  // bytes in a call
+  using Buffer = Watched::Buffer;
   static constexpr const char* not_compared = "the bands could not be compared";
-  struct Kept {
-    int64_t bytes = 0;
-    Owned whole;
-  };
-  // The state of one call. `launches` are those after which bands were compared. `kept` is memory that the
-  // wrapper released and that is not freed yet, oldest first. `released` is freed once `work`, which is on
-  // the device of `places`, is issued.
-  struct Watched {
-    MemoryWork work;
-    Places* places = nullptr;
-    std::vector<Owned> released;
-    std::vector<Buffer> buffers;
-    std::deque<Kept> kept;
-    int64_t kept_bytes = 0;
-    std::vector<Table> tables;
-    bool has_tables = false, is_captured = false;
-    std::vector<int> launches;
-    int64_t done[memory_probes] = {};
-    LeftOut skipped[memory_probes];
-  };
-
-  // The memory of a tensor and the stream to act on it, or why that cannot be; `known` is such a reason.
-  struct Target {
-    Memory memory;
-    Places* places = nullptr;
-    void* stream = nullptr;
-    std::string problem;
-    bool is_usable() const { return places && problem.empty(); }
-  };
-  static Target find_target(AtenTensorHandle handle, const char* known) {
-    Target to;
-    to.problem = find_memory(handle, to.memory);
-    if (to.problem.empty() && known) to.problem = known;
-    if (to.problem.empty()) to.places = Places::of(to.memory.device(), to.problem);
-    if (to.places && !to.memory.on_cpu && !current_stream(&to.stream, to.memory.device_index)) {
-      to.problem = "its stream is not known";
-    }
-    return to;
-  }
-
   // Makes a filled buffer with bands that replaces one that was allocated; null if that one stays.
   AtenTensorHandle guard_and_fill(
       RunningCall& call, Watched& watched, int event, AtenTensorHandle made, const char* known) {
-    drop(watched, event);  // from an earlier iteration of a loop
-    Target target = find_target(made, known);
+    watched.drop(event);  // from an earlier iteration of a loop
+    Target target(made, known);
     Memory& memory = target.memory;
     Places* const places = target.places;
     if (!target.is_usable()) {
       for (int probe : {bounds_probe, poison_probe}) skip(watched, probe, target.problem);
       return nullptr;
     }
-    note_capture(watched, memory);
+    if (!memory.on_cpu && !watched.is_captured) watched.is_captured = is_capturing(memory.device_index);
     Guarded guarded;
     Filled parts[3] = {};  // both bands, and the buffer
     int filled = has_[bounds_probe] ? guard(call, watched, event, made, *places, memory, guarded, parts) : 0;
@@ -207,9 +149,9 @@ class MemoryOfWrapper {
       return 0;
     }
     Buffer buffer;
-    if (!take(places, buffer)) {
+    if (!buffer.take(places)) {
       forget_released(call, watched, places);
-      if (!take(places, buffer)) {
+      if (!buffer.take(places)) {
         skip(watched, bounds_probe, "too many buffers at once");
         return 0;
       }
@@ -237,19 +179,12 @@ class MemoryOfWrapper {
     return 2;
   }
 
-  static bool take(Places& places, Buffer& buffer) {
-    if (!places.take(buffer.places[0])) return false;
-    if (places.take(buffer.places[1])) return true;
-    places.give(buffer.places[0]);
-    return false;
-  }
-
   // Frees the places of buffers that are no longer compared: a loop may allocate more buffers than there are
   // places. A captured graph keeps its places, since each replay compares them again.
   void forget_released(RunningCall& call, Watched& watched, Places& places) {
     settle(call, watched);
     if (watched.is_captured) return;
-    for (Table& table : watched.tables) {
+    for (const auto& table : watched.tables) {
       if (table.places != &places) continue;
       for (void* stream : table.streams) places.synchronize(stream);
     }
@@ -268,9 +203,9 @@ class MemoryOfWrapper {
   // Fills a buffer that the wrapper releases. Unless it is reused, its memory is not freed for a while.
   void give_up(
       RunningCall& call, Watched& watched, AtenTensorHandle handle, const char* known, bool is_reused) {
-    const Target target = find_target(handle, known);
+    const Target target(handle, known);
     const Memory& memory = target.memory;
-    Buffer* const buffer = memory.address ? find_buffer(watched, memory) : nullptr;
+    Buffer* const buffer = memory.address ? watched.find_buffer(memory) : nullptr;
     if (has_[stale_probe]) {
       if (!target.is_usable()) {
         skip(watched, stale_probe, target.problem);
@@ -280,16 +215,16 @@ class MemoryOfWrapper {
         const Filled part = {whole.address, static_cast<uint64_t>(whole.bytes), pattern};
         ++watched.done[stale_probe];
         fill(call, watched, *target.places, &part, 1, target.stream, stale_probe);
-        if (!is_reused && !watched.is_captured) keep(watched, handle, buffer);
+        if (!is_reused && !watched.is_captured) watched.keep(handle, buffer);
       }
     }
-    if (buffer && !is_reused) let_go(watched, *buffer);
+    if (buffer && !is_reused) watched.let_go(*buffer);
   }
 
   // Compares the bands of all buffers after a launch; `launch` is its number plus 1.
   void compare(RunningCall& call, Watched& watched, uint64_t launch) {
-    if (!watched.has_tables) make_tables(watched);
-    for (Table& table : watched.tables) {
+    if (!watched.has_tables) watched.make_tables();
+    for (auto& table : watched.tables) {
       if (table.bands.empty()) continue;
       void* stream = nullptr;
       if (table.device >= 0 && !current_stream(&stream, table.device)) {
@@ -378,12 +313,6 @@ class MemoryOfWrapper {
     return *state;
   }
 
-  static void note_capture(Watched& watched, const Memory& memory) {
-    if (!memory.on_cpu && !watched.is_captured && is_capturing(memory.device_index)) {
-      watched.is_captured = true;
-    }
-  }
-
   void skip(Watched& watched, int probe, const std::string& reason) const {
     if (!has_[probe]) return;
     for (auto& [known, count] : watched.skipped[probe]) {
@@ -393,68 +322,6 @@ class MemoryOfWrapper {
       }
     }
     watched.skipped[probe].emplace_back(reason, 1);
-  }
-
-  // Delays freeing memory that the wrapper released, so that a launch that still reads it reads the fill.
-  static void keep(Watched& watched, AtenTensorHandle handle, const Buffer* buffer) {
-    Kept kept;
-    AtenTensorHandle const whole = buffer ? buffer->whole.handle : handle;
-    check(aoti_torch_get_storage_size(whole, &kept.bytes), "get_storage_size");
-    check(aoti_torch_new_tensor_handle(whole, &kept.whole.handle), "new_tensor_handle");
-    watched.kept_bytes += kept.bytes;
-    watched.kept.push_back(std::move(kept));
-    while (watched.kept_bytes > most_kept) {
-      watched.kept_bytes -= watched.kept.front().bytes;
-      release(watched, watched.kept.front().whole);
-      watched.kept.pop_front();
-    }
-  }
-
-  // The guarded buffer that a tensor is a part of, while its bands are compared.
-  static Buffer* find_buffer(Watched& watched, const Memory& memory) {
-    for (std::size_t i = watched.buffers.size(); i-- > 0;) {
-      Buffer& buffer = watched.buffers[i];
-      if (!buffer.whole.handle) continue;
-      // If the buffer has an offset in its storage, the memory of the tensor begins with a band.
-      const unsigned char* const start = buffer.bands[0].data;
-      if (memory.address >= start && memory.address < start + buffer.memory.bytes + 2 * buffer.bands[0].bytes) {
-        return &buffer;
-      }
-    }
-    return nullptr;
-  }
-
-  // Frees memory, once no waiting work uses it.
-  static void release(Watched& watched, Owned& whole) {
-    if (watched.work.is_empty()) return whole.reset();
-    watched.released.emplace_back();
-    watched.released.back().handle = std::exchange(whole.handle, nullptr);
-  }
-
-  // Stops comparing the bands of a buffer, and frees it.
-  static void let_go(Watched& watched, Buffer& buffer) {
-    release(watched, buffer.whole);
-    watched.has_tables = false;
-  }
-  static void drop(Watched& watched, int event) {
-    for (Buffer& buffer : watched.buffers) {
-      if (buffer.event == event && buffer.whole.handle) let_go(watched, buffer);
-    }
-  }
-
-  static void make_tables(Watched& watched) {
-    watched.has_tables = true;
-    for (Table& table : watched.tables) table.bands.clear();
-    for (Buffer& buffer : watched.buffers) {
-      const int device = buffer.memory.device();
-      Table* to = nullptr;
-      for (Table& table : watched.tables) to = table.device == device ? &table : to;
-      if (!to) {
-        watched.tables.push_back({device, buffer.from, {}, {}});
-        to = &watched.tables.back();
-      }
-      if (buffer.whole.handle) to->bands.insert(to->bands.end(), buffer.bands, buffer.bands + 2);
-    }
   }
 
   // Reports the known damage, in the order of launches, each band once.

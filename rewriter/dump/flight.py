@@ -1,7 +1,7 @@
 """The ring buffer of the probe `record`: the last rows and marks of a process.
 
 It lies in a file that is mapped into memory, and so survives the process however that ends;
-`cpp/engine/flight.h` writes it.
+`cpp/engine/flight_file.h` has the same layout.
 """
 
 from __future__ import annotations

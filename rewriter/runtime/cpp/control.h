@@ -121,8 +121,7 @@ void tell_control(const char* path, const std::string& wrapper, Add&& add) {
   json.key("host").string(host).key("pid").number(getpid());
   add(json);
   const std::string text = json.close('}').text + "\n";
-  const std::string name =
-      folder + "/" + host + "-" + std::to_string(getpid()) + "-" + wrapper + ".json";
+  const std::string name = folder + "/" + host + "-" + std::to_string(getpid()) + "-" + wrapper + ".json";
   try {
     write_whole(name, text);
   } catch (const std::runtime_error&) {

@@ -87,8 +87,7 @@ constexpr uint64_t nan_bits = infinity_bits | uint64_t{1} << 51;
 
 // A float8 with so many bits of mantissa. `finite_only`: the variants fn and fnuz, without
 // infinity.
-inline double from_float8(
-    unsigned byte, int mantissas, int bias, bool finite_only, bool unsigned_zero) {
+inline double from_float8(unsigned byte, int mantissas, int bias, bool finite_only, bool unsigned_zero) {
   int exponents = 7 - mantissas;
   int exponent = byte >> mantissas & ((1 << exponents) - 1);
   int mantissa = byte & ((1 << mantissas) - 1);

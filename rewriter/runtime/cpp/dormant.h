@@ -196,8 +196,7 @@ class Dormant {
       control = read_control_file(path_.c_str());
       if (control.id == request_) return;
       Session::chosen(wrapper_.options, control);
-      const bool is_meant = !control.probes.empty() && !control.is_over() &&
-          control.has_rank(read_rank());
+      const bool is_meant = !control.probes.empty() && !control.is_over() && control.has_rank(read_rank());
       if (is_meant) session = std::make_unique<Session>(*this, wrapper_, control);
     } catch (const std::exception& problem) {
       const std::string text = path_ + ": " + problem.what() + "; nothing was switched";

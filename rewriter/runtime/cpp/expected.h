@@ -23,8 +23,7 @@ inline std::string shown(const Texts& known, const Symbols& symbols) {
 }
 
 // Adds the symbols in a dimension to `named`.
-inline void add_symbols(
-    const std::string& text, const Symbols& symbols, std::vector<const Symbol*>& names) {
+inline void add_symbols(const std::string& text, const Symbols& symbols, std::vector<const Symbol*>& names) {
   std::string word;
   for (char letter : formula_of(text) + " ") {
     if (std::isalnum(static_cast<unsigned char>(letter)) || letter == '_') {
@@ -40,8 +39,7 @@ inline void add_symbols(
 }
 
 // Messages for the conditions that do not hold and whose first size is from this input.
-inline Texts violated(
-    const Texts& guards, const std::string& input, const Symbols& symbols) {
+inline Texts violated(const Texts& guards, const std::string& input, const Symbols& symbols) {
   Texts problems;
   for (const std::string& guard : guards) {
     std::vector<const Symbol*> names;
@@ -89,8 +87,7 @@ inline std::string differing(
       " (" + where + ")";
 }
 
-inline std::string compare_size(
-    const ExpectedInput& row, const Tensor& tensor, const Symbols& symbols) {
+inline std::string compare_size(const ExpectedInput& row, const Tensor& tensor, const Symbols& symbols) {
   const Texts& known = row.size.texts;
   std::size_t dim = tensor.shape.size();
   if (!row.size.known) return "";
@@ -103,8 +100,7 @@ inline std::string compare_size(
       std::to_string(dim) + (dim == 1 ? " dimension" : " dimensions") + ", not " + count + ")";
 }
 
-inline std::string compare_stride(
-    const ExpectedInput& row, const Tensor& tensor, const Symbols& symbols) {
+inline std::string compare_stride(const ExpectedInput& row, const Tensor& tensor, const Symbols& symbols) {
   if (!row.stride.known) return "";
   if (!tensor.strided) return "not strided";
   if (row.stride.has_other_rank(tensor.shape.size())) return "";

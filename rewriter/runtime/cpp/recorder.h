@@ -42,8 +42,7 @@ class Recorder : public QueuedOutput {
   // Whether the user named a value in `--allow`.
   bool allows(const Event& event, const Item& item) const {
     if (!options_.allow) return false;
-    return is_allowed(
-        options_.allow, event.launch ? event.launch->row->kernel : "inputs", item.label->name);
+    return is_allowed(options_.allow, event.launch ? event.launch->row->kernel : "inputs", item.label->name);
   }
 
   // Ends the program at this NaN, with `--stop`, once the event is written.
@@ -77,8 +76,7 @@ class Recorder : public QueuedOutput {
   // Whether this process is a data loader worker, by the name that torch gives its thread.
   static bool is_worker() {
     char name[16] = "";
-    return !pthread_getname_np(pthread_self(), name, sizeof name) &&
-        !std::strcmp(name, "pt_data_worker");
+    return !pthread_getname_np(pthread_self(), name, sizeof name) && !std::strcmp(name, "pt_data_worker");
   }
 
   bool is_of_parent() const { return mark_.is_fork(); }
@@ -180,8 +178,7 @@ class Recorder : public QueuedOutput {
   void at_inputs(
       RunningCall& call, Contents& contents, const Lists* lists = nullptr, const Contents* given = nullptr);
 
-  void at_launch(
-      RunningCall& call, int index, bool before, Contents& contents, const Lists* lists = nullptr);
+  void at_launch(RunningCall& call, int index, bool before, Contents& contents, const Lists* lists = nullptr);
 
   template <class Act>
   void at_memory(Act&& act_on) {

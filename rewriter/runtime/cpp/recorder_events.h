@@ -19,8 +19,7 @@ inline Recorder::Recorder(const Wrapper& wrapper, const char* directory, bool be
       wanted_(wanted("REWRITER_CALLS", options_.calls, [](const std::string& text) { return Calls(text); })) {
   if (probes_.acts_on_memory) memory_ = std::make_unique<MemoryOfWrapper>(options_, *this);
   const bool has_own = options_.dump && *options_.dump;
-  const char* wanted =
-      directory ? directory : has_own ? options_.dump : std::getenv("REWRITER_DUMP");
+  const char* wanted = directory ? directory : has_own ? options_.dump : std::getenv("REWRITER_DUMP");
   const bool is_named = wanted && *wanted;
   if (is_named || probes_.saves) {
     dump_ = std::make_unique<DumpWriter>(

@@ -88,10 +88,9 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
         else:
             inputs, _ = load_inputs(spec["args"])
         if len(inputs) != spec["inputs"]:
-            raise ProblemError(
-                "bad-args-file",
+            raise bad_file(
                 f"{spec['args']}: the wrapper takes {spec['inputs']} inputs, weights among them, "
-                f"the file holds {len(inputs)}",
+                f"the file holds {len(inputs)}"
             )
     else:
         inputs = own_inputs(module)
@@ -177,7 +176,7 @@ def _call(
             why = f"the function was not compiled for these inputs: {error}"
         else:
             raise
-        raise ProblemError("bad-args-file", f"{spec['args']}: {why}") from error
+        raise bad_file(f"{spec['args']}: {why}") from error
     beside.synchronize()
     return outputs
 
@@ -277,22 +276,14 @@ def load_inputs(path: str, *, keywords: bool = False) -> tuple[list[Any], dict[s
         return list(loaded), {}
     if keywords and isinstance(loaded, dict):
         return [], loaded
-    raise ProblemError(
-        "bad-args-file",
-        f"{path}: expected a list of inputs, found {type(loaded).__name__}",
-    )
+    raise bad_file(f"{path}: expected a list of inputs, found {type(loaded).__name__}")
 
 
 def _load_constants(path: str | None) -> dict[str, Any]:
-    if path is None:
-        return {}
-    loaded = _load_file(path)
-    if not isinstance(loaded, dict):
-        raise ProblemError(
-            "bad-args-file",
-            f"{path}: expected a dict from names to tensors, found {type(loaded).__name__}",
-        )
-    return loaded
+    loaded = {} if path is None else _load_file(path)
+    if isinstance(loaded, dict):
+        return loaded
+    raise bad_file(f"{path}: expected a dict from names to tensors, found {type(loaded).__name__}")
 
 
 def _load_file(path: str) -> Any:
@@ -303,9 +294,12 @@ def _load_file(path: str) -> Any:
         reason = re.split(r"In PyTorch 2\.6|Re-running|\. |\n", str(error).strip())[0].strip()
         if not reason or isinstance(error, (KeyError, IndexError)):
             reason = "it is no file of torch.save"  # the pickle module's message would not help
-        raise ProblemError(
-            "bad-args-file", f"{path}: torch.load cannot read it: {reason}"
-        ) from error
+        raise bad_file(f"{path}: torch.load cannot read it: {reason}") from error
+
+
+def bad_file(message: str) -> ProblemError:
+    """The error for a file of inputs or constants that does not fit."""
+    return ProblemError("bad-args-file", message)
 
 
 def script() -> None:

@@ -124,8 +124,7 @@ inline void fill_memory(void* data, uint64_t bytes, uint64_t pattern) {
 
 // Does a job in host memory. Returns how many bands are damaged and were not before.
 inline int act_on_host(const MemoryJob& job) {
-  const int found =
-      compare_bands(job.bands, static_cast<int>(job.bands_count), job.launch, job.damage);
+  const int found = compare_bands(job.bands, static_cast<int>(job.bands_count), job.launch, job.damage);
   for (uint32_t part = 0; part < job.parts_count; ++part) {
     fill_memory(job.parts[part].data, job.parts[part].bytes, job.parts[part].pattern);
   }

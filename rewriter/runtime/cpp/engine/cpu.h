@@ -369,8 +369,7 @@ inline bool measure_rows(const char* from, int first, int count, Part& part, fin
   part.low = key_of(lowest);
   part.high = key_of(highest);
   part.finite = count * (1024 / Type::size);
-  return finish_sums(
-      total(lanes.sums[0] + lanes.sums[1]), total(lanes.squares[0] + lanes.squares[1]), part);
+  return finish_sums(total(lanes.sums[0] + lanes.sums[1]), total(lanes.squares[0] + lanes.squares[1]), part);
 }
 
 // Integers of 8 and 16 bits: sums over up to `piece_bytes` are exact.
@@ -475,8 +474,7 @@ class Pass {
   }
 
   // Measures up to `piece_bytes` bytes, which begin `at` bytes after the start of their tile.
-  void measure_piece(
-      const char* from, int64_t at, int64_t bytes, Part& all, fingerprint::Pair& sums) const {
+  void measure_piece(const char* from, int64_t at, int64_t bytes, Part& all, fingerprint::Pair& sums) const {
     const int rows = static_cast<int>(bytes / 1024), first = static_cast<int>(at / 1024);
     int64_t done = rows * int64_t{1024};
     switch (rows ? dtype_ : dtypes::uint8) {

@@ -17,8 +17,7 @@ class Crc32 {
     const unsigned char* data = static_cast<const unsigned char*>(from);
     uint32_t value = ~before;
 #if defined(__x86_64__) && defined(__GNUC__)
-    static const bool folds =
-        __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+    static const bool folds = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
     if (folds && size >= 64) {
       const std::size_t whole = size / 64 * 64;
       value = fold(value, data, whole);
@@ -91,8 +90,7 @@ class Crc32 {
     return tables().add(0, rest, sizeof rest);
   }
 
-  __attribute__((target("pclmul,sse4.1"))) static __m128i moved(
-      __m128i value, __m128i by, __m128i onto) {
+  __attribute__((target("pclmul,sse4.1"))) static __m128i moved(__m128i value, __m128i by, __m128i onto) {
     const __m128i low = _mm_clmulepi64_si128(value, by, 0x00);
     const __m128i high = _mm_clmulepi64_si128(value, by, 0x11);
     return _mm_xor_si128(_mm_xor_si128(low, high), onto);

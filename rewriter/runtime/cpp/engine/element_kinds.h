@@ -270,8 +270,7 @@ template <class Type>
 struct Narrow : Usual {
   using Extreme = typename Type::Extreme;
 
-  INDUCTOR_REWRITER_DEVICE void add(
-      Sums<Extreme>& sums, const Vector& vector, const Origin& origin) {
+  INDUCTOR_REWRITER_DEVICE void add(Sums<Extreme>& sums, const Vector& vector, const Origin& origin) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const uint32_t word = word_of(vector, i);
@@ -382,10 +381,8 @@ struct Float16 : Pairs<Float16> {
 
 struct Float8 : Usual {
   using Extreme = float;
-  INDUCTOR_REWRITER_DEVICE bool passes(
-      const Sums<float>&, const Vector& vector, const Origin& origin) {
-    const bool is_fnuz = origin.dtype == dtypes::float8_e5m2fnuz ||
-        origin.dtype == dtypes::float8_e4m3fnuz;
+  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<float>&, const Vector& vector, const Origin& origin) {
+    const bool is_fnuz = origin.dtype == dtypes::float8_e5m2fnuz || origin.dtype == dtypes::float8_e4m3fnuz;
     // The addition carries for numbers larger than half of the largest one.
     const uint32_t step = origin.dtype == dtypes::float8_e4m3fn ? 0x09090909u
         : origin.dtype == dtypes::float8_e5m2fnuz               ? 0x04040404u
@@ -413,16 +410,14 @@ struct Float64 {
   using Extreme = double;
   static constexpr bool huge = true;
   // Exponents must be below the next scale's, and below that of infinity and NaN.
-  INDUCTOR_REWRITER_DEVICE bool passes(
-      const Sums<double>& sums, const Vector& vector, const Origin&) {
+  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<double>& sums, const Vector& vector, const Origin&) {
     const uint32_t limit = sums.scale == 0 ? 1023 - 400 : sums.scale == 1 ? 1023 + 400 : 2047;
     const uint32_t step = 0x80000000u - (limit << 20);
     const uint32_t any = ((word_of(vector, 1) & 0x7ff00000u) + step) |
         ((word_of(vector, 3) & 0x7ff00000u) + step);
     return !(any & 0x80000000u);
   }
-  INDUCTOR_REWRITER_DEVICE void add(
-      Sums<double>& sums, const Vector& vector, const Origin& origin) {
+  INDUCTOR_REWRITER_DEVICE void add(Sums<double>& sums, const Vector& vector, const Origin& origin) {
     const double by = scale(sums.scale), shift = origin.shift * by;
     add_apart(sums, from_bits(vector.first), from_bits(vector.first) * by - shift);
     add_apart(sums, from_bits(vector.second), from_bits(vector.second) * by - shift);
@@ -433,12 +428,10 @@ struct Float64 {
 template <class Type>
 struct Converted : Usual {
   using Extreme = double;
-  INDUCTOR_REWRITER_DEVICE bool passes(
-      const Sums<double>&, const Vector& vector, const Origin& origin) {
+  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<double>&, const Vector& vector, const Origin& origin) {
     return Type::passes(vector, origin.dtype);
   }
-  INDUCTOR_REWRITER_DEVICE void add(
-      Sums<double>& sums, const Vector& vector, const Origin& origin) {
+  INDUCTOR_REWRITER_DEVICE void add(Sums<double>& sums, const Vector& vector, const Origin& origin) {
 #pragma unroll
     for (int i = 0; i < 16 / Type::bytes; ++i) {
       const double value = Type::value(vector, i, origin.dtype);
@@ -488,8 +481,7 @@ struct Small : Usual {
   using Extreme = float;
   INDUCTOR_REWRITER_DEVICE void add(Sums<float>& sums, const Vector& vector, const Origin& origin) {
     // Flipping the sign bit and then subtracting it extends the sign.
-    const int flip =
-        origin.dtype == dtypes::int8 ? 1 << 7 : origin.dtype == dtypes::int16 ? 1 << 15 : 0;
+    const int flip = origin.dtype == dtypes::int8 ? 1 << 7 : origin.dtype == dtypes::int16 ? 1 << 15 : 0;
     const int shift = static_cast<int>(origin.shift) + flip;
     int sum = 0, low = 1 << 20, high = -(1 << 20);
     uint64_t squares = 0;
@@ -536,8 +528,7 @@ struct Wide : Usual {
   INDUCTOR_REWRITER_DEVICE int64_t key(uint64_t bits, int32_t dtype) {
     return static_cast<int64_t>(dtype == dtypes::uint64 ? bits ^ 1ull << 63 : bits);
   }
-  INDUCTOR_REWRITER_DEVICE void add(
-      Sums<int64_t>& sums, const Vector& vector, const Origin& origin) {
+  INDUCTOR_REWRITER_DEVICE void add(Sums<int64_t>& sums, const Vector& vector, const Origin& origin) {
     const int64_t first = key(vector.first, origin.dtype), second = key(vector.second, origin.dtype);
     add_apart(sums, first, difference(first, origin.key));
     add_apart(sums, second, difference(second, origin.key));
@@ -583,8 +574,7 @@ struct Look<Narrow<Type>> {
   }
   // A carry out of the exponent says that one is not finite, or near the limit.
   INDUCTOR_REWRITER_MEMBER bool keep(Sums<typename Type::Extreme>& sums) const {
-    const uint32_t any =
-        ((low & Type::exponents) + Type::step) | ((high & Type::exponents) + Type::step);
+    const uint32_t any = ((low & Type::exponents) + Type::step) | ((high & Type::exponents) + Type::step);
     if (any & Type::carries) return false;
     sums.low = Type::of_bits(Type::smaller(low, Type::bits(sums.low)));
     sums.high = Type::of_bits(Type::larger(high, Type::bits(sums.high)));

@@ -469,8 +469,7 @@ class Gpu {
       } configuration = {{blocks, 1, 1}, {gpu::threads, 1, 1}, 0, stream, &attribute, 1};
       return driver_.launch_with(&configuration, kernel, arguments, nullptr);
     }
-    return driver_.launch(
-        kernel, blocks, 1, 1, gpu::threads, 1, 1, 0, stream, arguments, nullptr);
+    return driver_.launch(kernel, blocks, 1, 1, gpu::threads, 1, 1, 0, stream, arguments, nullptr);
   }
 
   bool can_read(const Layout* layouts, int count) {

@@ -358,8 +358,7 @@ INDUCTOR_REWRITER_DEVICE void measure(
         Kind::add(sums, vector, origin);
       } else {
         const int64_t rest = task.numel - (begin + i) * share.per;
-        add_some<Kind>(
-            sums, vector, complete ? share.per : static_cast<int>(rest), origin, shared);
+        add_some<Kind>(sums, vector, complete ? share.per : static_cast<int>(rest), origin, shared);
       }
     }
     low = sum_of(low);
@@ -418,8 +417,7 @@ INDUCTOR_REWRITER_DEVICE void measure_share(
   const int unit_elements = share.length * share.per;
   const int sampled = left < unit_elements ? static_cast<int>(left) : unit_elements;
   auto sample = [&](int64_t element) {
-    const char* at = task.direct ? task.data + element * share.size
-                                     : place_of(task, share.size, element);
+    const char* at = task.direct ? task.data + element * share.size : place_of(task, share.size, element);
     return collect(at, 0, share.size, 1);
   };
   Vector one = {0, 0};
@@ -499,8 +497,7 @@ INDUCTOR_REWRITER_DEVICE void sum_block(
 }
 
 // How many elements a block's units have; the last unit may be shorter.
-INDUCTOR_REWRITER_DEVICE int64_t count_of(
-    const AnyTask& task, uint32_t block, int64_t unit_elements) {
+INDUCTOR_REWRITER_DEVICE int64_t count_of(const AnyTask& task, uint32_t block, int64_t unit_elements) {
   const uint32_t after = task.units - 1 - block, own = after / task.blocks;
   int64_t count = static_cast<int64_t>(own + 1) * unit_elements;
   if (own * task.blocks == after) {
@@ -640,8 +637,7 @@ INDUCTOR_REWRITER_DEVICE void measure_quickly(
   for (i = reader.first_alone(i); i < count; i += threads) {
     const bool complete = Reader::is_whole || i < full;
     const int size = 16 / per, rest = static_cast<int>(task.numel - (begin + i) * per);
-    const Vector vector =
-        complete ? reader.alone(i) : collect(reader.element(i * per), size, size, rest);
+    const Vector vector = complete ? reader.alone(i) : collect(reader.element(i * per), size, size, rest);
     add_vector(vector, reader.key_alone(i));
     reader.pass_alone();
     Look<Kind> look;
@@ -729,8 +725,7 @@ INDUCTOR_REWRITER_DEVICE void merge_quick_parts(const QuickTask& task, bool chec
   const int blocks = static_cast<int>(task.blocks);
   if (threadIdx.x == 0) shared.nan = 0;
   __syncthreads();
-  merge(
-      QuickPartsRead{task, is_there}, blocks, task.split && blocks > 1, false, false, shared, total);
+  merge(QuickPartsRead{task, is_there}, blocks, task.split && blocks > 1, false, false, shared, total);
   if (checks) {
     if (!is_there) atomicAdd(&shared.nan, 1u);
     __syncthreads();
@@ -769,8 +764,7 @@ INDUCTOR_REWRITER_DEVICE void measure_block(const QuickJob& job, uint32_t number
 }  // namespace inductor_rewriter::gpu
 
 extern "C" __global__ void __launch_bounds__(256, 2)
-inductor_rewriter_measure_quickly(
-    const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gpu::QuickJob job) {
+inductor_rewriter_measure_quickly(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gpu::QuickJob job) {
   inductor_rewriter::gpu::wait_for_launch_before();
   inductor_rewriter::gpu::measure_block(job, blockIdx.x);
 }
@@ -816,8 +810,7 @@ inductor_rewriter_measure(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gp
     total.shift = is_wide ? static_cast<uint64_t>(origin.key) : bits_of(origin.shift);
     sum_block(task.units, task.blocks, task.split, task.numel > 0, share, shared, found, total);
     if (task.blocks > 1) {
-      const int64_t all = count_of(
-          task, share.first, static_cast<int64_t>(share.length) * share.per);
+      const int64_t all = count_of(task, share.first, static_cast<int64_t>(share.length) * share.per);
       const int64_t others = static_cast<int64_t>(total.nan + total.positive + total.negative);
       const int64_t count = elements::is_number(dtype) ? all - others : 0;
       write_part(task.parts + share.first, total, static_cast<uint64_t>(count));
@@ -828,9 +821,7 @@ inductor_rewriter_measure(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gp
   if (task.blocks > 1) {
     __syncthreads();
     if (!shared.is_last) return;
-    merge(
-        PartsRead{task.parts}, static_cast<int>(task.blocks), task.split, is_wide, is_huge, shared,
-        total);
+    merge(PartsRead{task.parts}, static_cast<int>(task.blocks), task.split, is_wide, is_huge, shared, total);
     if (warp) return;
   }
   uint64_t sequence = task.sequence;

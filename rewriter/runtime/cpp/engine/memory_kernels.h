@@ -7,8 +7,7 @@
 namespace inductor_rewriter::gpu {
 
 // Compares a band by one block. The records of damage are in host memory.
-INDUCTOR_REWRITER_DEVICE void compare_band(
-    Damage* const all_damage, uint64_t launch, const Band& band) {
+INDUCTOR_REWRITER_DEVICE void compare_band(Damage* const all_damage, uint64_t launch, const Band& band) {
   __shared__ int nearest;  // elements of the band minus the distance to the nearest damaged one
   __shared__ uint32_t count, is_damaged;
   if (threadIdx.x == 0) {
@@ -63,8 +62,7 @@ INDUCTOR_REWRITER_DEVICE void wait_a_moment() {
 }
 
 // Fills a share of memory with a pattern: byte `address % 8` of it goes to each address.
-INDUCTOR_REWRITER_DEVICE void fill_share(
-    const Filled& part, uint64_t thread, uint64_t threads) {
+INDUCTOR_REWRITER_DEVICE void fill_share(const Filled& part, uint64_t thread, uint64_t threads) {
   const uint64_t first = reinterpret_cast<uint64_t>(part.data), end = first + part.bytes;
   const uint64_t words = (first + 15) / 16 * 16, behind = end / 16 * 16;
   const Vector pattern = {part.pattern, part.pattern};
@@ -100,8 +98,7 @@ inductor_rewriter_memory(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::Mem
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-inductor_rewriter_memory_few(
-    const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::SmallMemoryJob job) {
+inductor_rewriter_memory_few(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::SmallMemoryJob job) {
   inductor_rewriter::gpu::wait_for_launch_before();
   inductor_rewriter::gpu::act_on_memory(job, blockIdx.x, [] {});
 }
@@ -111,8 +108,7 @@ inductor_rewriter_memory_few(
 // numbers, so they are started first, and in any other order there are too few filling blocks to occupy
 // the device.
 extern "C" __global__ void __launch_bounds__(256, 2)
-inductor_rewriter_measure_and_act(
-    const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gpu::JoinedJob job) {
+inductor_rewriter_measure_and_act(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gpu::JoinedJob job) {
   using namespace inductor_rewriter::gpu;
   wait_for_launch_before();
   if (blockIdx.x < job.blocks) {

@@ -78,8 +78,7 @@ struct Container {
     directory_ += "PK\x01\x02" + version + version + facts + number(wide.size(), 2);
     directory_ += number(0, 2) + number(0, 2) + number(0, 2) + number(0, 4);
     directory_ += number(far ? limit : offset_, 4) + name + wide;
-    const std::string local =
-        "PK\x03\x04" + version + facts + number(extra.size(), 2) + name + extra;
+    const std::string local = "PK\x03\x04" + version + facts + number(extra.size(), 2) + name + extra;
     after += local;
     offset_ += local.size();
     ++count_;

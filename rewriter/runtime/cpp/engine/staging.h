@@ -207,8 +207,7 @@ class Staging {
   }
 
   static char* map() {
-    void* made = mmap(
-        nullptr, piece_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* made = mmap(nullptr, piece_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (made == MAP_FAILED) return nullptr;
     madvise(made, piece_size, MADV_HUGEPAGE);
     return static_cast<char*>(made);

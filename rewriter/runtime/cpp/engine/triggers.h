@@ -251,8 +251,7 @@ class Triggers {
     const FlightRing::Dump dump = ring_.admit_dump(kind, wanted_, call, number);
     if (dump == FlightRing::Dump::none) return;
     seen_.insert(which);
-    planned_.push_back(
-        {kind, names[kind] + (": " + text), number, dump == FlightRing::Dump::no_more});
+    planned_.push_back({kind, names[kind] + (": " + text), number, dump == FlightRing::Dump::no_more});
   }
 
   void say(const std::string& text) const {

@@ -53,8 +53,7 @@ struct Aligned {
       const QuickTask& task, const QuickRows& in, int64_t first, int count)
       : rows(in), data(reinterpret_cast<const Vector*>(task.data)), begin(first), full(count) {}
   INDUCTOR_REWRITER_MEMBER const Vector* at(int vector) const {
-    return data + (in_rows ? place_in_rows(rows, static_cast<uint32_t>(begin + vector))
-                           : begin + vector);
+    return data + (in_rows ? place_in_rows(rows, static_cast<uint32_t>(begin + vector)) : begin + vector);
   }
   // An element, by its number in the unit.
   INDUCTOR_REWRITER_MEMBER const char* element(int number) const {
@@ -159,8 +158,7 @@ struct Apart {
     return at(static_cast<uint32_t>(number / per)) + number % per * step;
   }
   INDUCTOR_REWRITER_MEMBER uint32_t read(const char* from) const {
-    return Type::pairs ? *reinterpret_cast<const uint16_t*>(from)
-                       : *reinterpret_cast<const uint32_t*>(from);
+    return Type::pairs ? *reinterpret_cast<const uint16_t*>(from) : *reinterpret_cast<const uint32_t*>(from);
   }
   INDUCTOR_REWRITER_MEMBER Vector vector_of(const uint32_t (&elements)[per]) const {
     uint32_t words[4];

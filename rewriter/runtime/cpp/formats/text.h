@@ -22,8 +22,7 @@ class Shown {
       call_.shown_iteration = event.iteration;
       call_.shown.clear();
     }
-    after_ = after_ && call_.shown_launch == event.launch &&
-        call_.shown_iteration == event.iteration;
+    after_ = after_ && call_.shown_launch == event.launch && call_.shown_iteration == event.iteration;
   }
 
   bool is_fresh(const Item& item) {

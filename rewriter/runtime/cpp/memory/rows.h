@@ -78,8 +78,7 @@ using LeftOut = std::vector<std::pair<std::string, int64_t>>;
 
 // The row of how many buffers a probe guarded or filled in a call. `launches` is after how many
 // launches bands were compared; -1 for a probe that compares none.
-inline std::string coverage_row(
-    const char* probe, int64_t done, int64_t launches, const LeftOut& left_out) {
+inline std::string coverage_row(const char* probe, int64_t done, int64_t launches, const LeftOut& left_out) {
   Json json(false);
   json.open('{').key("event").string("coverage").key("probe").string(probe);
   json.key("done").number(done);

@@ -36,8 +36,7 @@ class MemoryOfWrapper {
 
   // Returns a tensor that replaces one that was allocated; null if that one stays. `problem` says why it has to,
   // if the caller knows.
-  AtenTensorHandle allocated(
-      RunningCall& call, int event, AtenTensorHandle made, const char* problem) {
+  AtenTensorHandle allocated(RunningCall& call, int event, AtenTensorHandle made, const char* problem) {
     if (is_off_) return nullptr;
     Watched& watched = watched_of(call);
     AtenTensorHandle const other = guard_and_fill(call, watched, event, made, problem);
@@ -47,8 +46,7 @@ class MemoryOfWrapper {
 
   // The wrapper no longer needs the value of a buffer; if `is_reused`, it goes on using the memory. `problem`
   // says why it cannot be filled, if the caller knows.
-  void gone(
-      RunningCall& call, int event, AtenTensorHandle handle, bool is_reused, const char* problem) {
+  void gone(RunningCall& call, int event, AtenTensorHandle handle, bool is_reused, const char* problem) {
     if (is_off_) return;
     Watched& watched = watched_of(call);
     const Line& line = line_of(event);

@@ -10,8 +10,7 @@ namespace inductor_rewriter {
 
 class Inputs : public Probe {
  public:
-  void given(
-      Event& event, const Contents& contents, RunningCall&, Recorder& recorder) override {
+  void given(Event& event, const Contents& contents, RunningCall&, Recorder& recorder) override {
     std::call_once(read_, [&] {
       for (const std::string& row : split(recorder.expected(), "; ")) {
         if (row.compare(0, 3, "if ") == 0) guards_.push_back(row.substr(3));

@@ -112,8 +112,7 @@ class Save : public Probe {
         tensor.device.rfind("cuda", 0) || !current_stream(&stream, tensor.device_index)) {
       return Result::refused;
     }
-    const std::string pickle =
-        pickle_tensor(tensor.dtype, tensor.numel, tensor.shape, tensor.stride);
+    const std::string pickle = pickle_tensor(tensor.dtype, tensor.numel, tensor.shape, tensor.stride);
     return Saver::get().save(saved, path, pickle, tensor.data, bytes_of(tensor), true, stream);
   }
 

@@ -217,11 +217,7 @@ inline Value keep_view(
     int64_t offset) noexcept {
   Content content;
   content.kind = Content::Kind::view;
-  content.seen.sizes = sizes;
-  content.seen.strides = strides;
-  content.seen.dim = dim;
-  content.seen.handle = of.handle;
-  content.seen.offset = offset;
+  content.seen = {false, false, true, -1, 0, -1, dim, offset, sizes, strides, of.handle, nullptr};
   return keep(call, content);
 }
 

@@ -91,9 +91,7 @@ inline std::string compare_size(const ExpectedInput& row, const Tensor& tensor, 
   const Texts& known = row.size.texts;
   std::size_t dim = tensor.shape.size();
   if (!row.size.known) return "";
-  if (!row.size.has_other_rank(dim)) {
-    return differing("size", known, tensor.shape, symbols, nullptr);
-  }
+  if (!row.size.has_other_rank(dim)) return differing("size", known, tensor.shape, symbols, nullptr);
   std::string count = row.size.is_open() ? std::to_string(known.size() - 1) + " or more"
                                          : std::to_string(known.size());
   return "size " + joined(tensor.shape) + ", expected " + shown(known, symbols) + " (" +
@@ -130,9 +128,7 @@ inline std::string compare(const ExpectedInput& row, const Given& given, const S
   }
   int64_t over = 0;
   if (row.alignment) over = reinterpret_cast<uintptr_t>(tensor.data) % row.alignment;
-  if (over) {
-    add(std::to_string(over) + " bytes off an alignment of " + std::to_string(row.alignment));
-  }
+  if (over) add(std::to_string(over) + " bytes off an alignment of " + std::to_string(row.alignment));
   return join(problems, "; ");
 }
 

@@ -38,12 +38,8 @@ struct Plan {
       const Seen &now = seen[i], &then = facts[i];
       if (contents[i].kind != kinds[i] || now.is_present != then.is_present) return false;
       if (!now.is_tensor) continue;
-      if (now.dtype != then.dtype || now.dim != then.dim || now.is_strided != then.is_strided) {
-        return false;
-      }
-      if (now.device_type != then.device_type || now.device_index != then.device_index) {
-        return false;
-      }
+      if (now.dtype != then.dtype || now.dim != then.dim || now.is_strided != then.is_strided) return false;
+      if (now.device_type != then.device_type || now.device_index != then.device_index) return false;
       const std::size_t bytes = static_cast<std::size_t>(now.dim) * sizeof(int64_t);
       if (bytes && std::memcmp(now.sizes, dims[i].data(), bytes)) return false;
       if (!bytes || !now.is_strided) continue;

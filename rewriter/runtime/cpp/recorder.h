@@ -84,9 +84,8 @@ class Recorder : public QueuedOutput {
   // Whether this is a forked process, which is said: it inherits the recorder, but must not be recorded.
   bool is_fork() {
     if (!mark_.is_fork()) return false;
-    int pid = getpid();
-    if (fork_.exchange(pid) != pid) {
-      std::string where = "process " + std::to_string(pid);
+    const std::string where = "process " + std::to_string(getpid());
+    if (fork_.exchange(getpid()) != getpid()) {
       say(rank, where, "a fork of the probed process is not recorded; one that is started anew (spawn) is");
     }
     return true;
@@ -160,7 +159,13 @@ class Recorder : public QueuedOutput {
   void end(std::unique_ptr<RunningCall> call);
 
   // Values with which a call begins, if they are not as many as the wrapper takes: it will fail.
-  void at_given(RunningCall& call, const Contents& contents);
+  void at_given(RunningCall& call, const Contents& contents) {
+    Event event = inputs_of(call);
+    if (faulty_) return;
+    check_inputs(call, event, contents);
+    if (event.unexpected.empty()) return;
+    note(call, event, [&](Json& json) { json.key("unexpected").string(event.unexpected[0].second); });
+  }
 
   // A call of a wrapper in Python ends when its thread begins the next one. If a CUDA graph is captured then, in
   // which nothing may be waited for, it ends later.
@@ -192,7 +197,19 @@ class Recorder : public QueuedOutput {
   }
 
   // Prints a complete event, and writes it into the dump.
-  void emit(EventJob& job);
+  void emit(EventJob& job) {
+    Event& event = job.event;
+    RunningCall& call = *job.call;
+    for (Probe* probe : *job.moment->probes) {
+      act(event, [&] { probe->measured(event, call, *this); });
+    }
+    if (!call.directory) return;
+    if (job.has_values || event.iteration || job.moment->row.empty()) {
+      add_row(call, event_rows(event, job.has_values));
+    } else {
+      add_row(call, job.moment->row);
+    }
+  }
 
  private:
   static constexpr std::size_t most_later = 4096;  // timed launches that wait to be read
@@ -216,7 +233,17 @@ class Recorder : public QueuedOutput {
   }
 
   // An event of a call that is not recorded, while a CUDA graph is captured.
-  void measure_replays(RunningCall& call, Moment& moment, Contents& contents);
+  void measure_replays(RunningCall& call, Moment& moment, Contents& contents) {
+    if (moment.probes->empty() || !is_capturing()) return;
+    const Event event = event_of(call, moment);
+    act(event, [&] {
+      OwnedJob<EventJob> job = read_values(moment, contents, *this);
+      adopt(*job, call, event, moment);
+      if (!job->event.captured) return;
+      measure_values(*job, false, *this);
+      captures_.keep(call, std::move(job));
+    });
+  }
 
   // The first replay belongs to the call that captured the graph. Each other one belongs to the call that has
   // ended, unless that has run these launches itself: then it gets a call of its own, since no line of the
@@ -250,10 +277,23 @@ class Recorder : public QueuedOutput {
   }
 
   // Ends the program at a NaN, after everything is written, including what waits for the end of the call.
-  [[noreturn]] void end_program(RunningCall& call);
+  [[noreturn]] void end_program(RunningCall& call) {
+    finding_.write();
+    call.catch_up();
+    // The process ends: its thread frees it no more.
+    put(end_of(std::unique_ptr<RunningCall>(&call)));
+    drain();
+    end_process(start(finding_.call()) + finding_.text());
+  }
 
   // Reports a device fault and stops recording: nothing can be read from the device any more.
-  void stop(const Event& event, RunningCall& call);
+  void stop(const Event& event, RunningCall& call) {
+    if (!event.launch) return;  // the first launch will find it, too
+    faulty_ = true;
+    note(call, event, [&](Json& json) { json.key("error").string(event.error); });
+    const char* earlier = event.phase[0] == 'b' ? " (of something before this launch)" : "";
+    say(about(event) + ": " + event.error + earlier + "\n");
+  }
 
 
   const Options& options_;

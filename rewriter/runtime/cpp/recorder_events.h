@@ -98,25 +98,11 @@ inline OwnedJob<EventJob> Recorder::report(RunningCall& call, Event& event, Mome
   return nullptr;
 }
 
-inline void Recorder::measure_replays(RunningCall& call, Moment& moment, Contents& contents) {
-  if (moment.probes->empty() || !is_capturing()) return;
-  const Event event = event_of(call, moment);
-  act(event, [&] {
-    OwnedJob<EventJob> job = read_values(moment, contents, *this);
-    adopt(*job, call, event, moment);
-    if (!job->event.captured) return;
-    measure_values(*job, false, *this);
-    captures_.keep(call, std::move(job));
-  });
-}
-
 inline void Recorder::report_replay(Capture& capture, uint64_t replays, RunningCall* ended, bool is_last) {
   const bool is_new = replays != capture.seen;
   if (!is_new && !(is_last && capture.call)) return;
   if (!is_new && !capture.call->is_wanted) return;
-  if (!is_new) {
-    warn("exit", "a CUDA graph was captured and never replayed: it has no values");
-  }
+  if (!is_new) warn("exit", "a CUDA graph was captured and never replayed: it has no values");
   capture.seen = replays;
   RunningCall* call = std::exchange(capture.call, nullptr);
   // A call in Python ends when its thread begins the next one: until then that thread has it.
@@ -144,35 +130,6 @@ inline void Recorder::report_replay(Capture& capture, uint64_t replays, RunningC
 
 
 
-inline void Recorder::stop(const Event& event, RunningCall& call) {
-  if (!event.launch) return;  // the first launch will find it, too
-  faulty_ = true;
-  act(event, [&] {
-    note(call, event, [&](Json& json) { json.key("error").string(event.error); });
-  });
-  const char* earlier = event.phase[0] == 'b' ? " (of something before this launch)" : "";
-  say(about(event) + ": " + event.error + earlier + "\n");
-}
-
-inline void Recorder::end_program(RunningCall& call) {
-  finding_.write();
-  call.catch_up();
-  // The process ends: its thread frees it no more.
-  put(end_of(std::unique_ptr<RunningCall>(&call)));
-  drain();
-  end_process(start(finding_.call()) + finding_.text());
-}
-
-inline void Recorder::at_given(RunningCall& call, const Contents& contents) {
-  Event event = inputs_of(call);
-  if (faulty_) return;
-  check_inputs(call, event, contents);
-  if (event.unexpected.empty()) return;
-  act(event, [&] {
-    note(call, event, [&](Json& json) { json.key("unexpected").string(event.unexpected[0].second); });
-  });
-}
-
 inline void Recorder::at_inputs(
     RunningCall& call, Contents& contents, const Lists* lists, const Contents* given) {
   Event event = inputs_of(call);
@@ -198,10 +155,8 @@ inline void Recorder::at_inputs(
   }
   for (const auto& one : unexpected) {
     if (values.count(one.first)) continue;
-    act(event, [&] {
-      note(call, event, [&](Json& json) {
-        json.key("arg").string(one.first).key("role").string("in").key("unexpected").string(one.second);
-      });
+    note(call, event, [&](Json& json) {
+      json.key("arg").string(one.first).key("role").string("in").key("unexpected").string(one.second);
     });
   }
 }
@@ -226,20 +181,6 @@ inline void Recorder::at_launch(
   if (!before || !event.error.empty()) return;
   for (Probe* probe : probes) {
     act(event, [&] { probe->start(event, call, *this); });
-  }
-}
-
-inline void Recorder::emit(EventJob& job) {
-  Event& event = job.event;
-  RunningCall& call = *job.call;
-  for (Probe* probe : *job.moment->probes) {
-    act(event, [&] { probe->measured(event, call, *this); });
-  }
-  if (!call.directory) return;
-  if (job.has_values || event.iteration || job.moment->row.empty()) {
-    add_row(call, event_rows(event, job.has_values));
-  } else {
-    add_row(call, job.moment->row);
   }
 }
 

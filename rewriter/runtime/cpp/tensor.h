@@ -116,9 +116,7 @@ inline void look(Content::Kind kind, Seen& seen) {
 // Bytes from the first element to the end of the last one; strides are not negative.
 inline int64_t extent(const Tensor& tensor) {
   int64_t last = 0;
-  for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
-    last += (tensor.shape[i] - 1) * tensor.stride[i];
-  }
+  for (std::size_t i = 0; i < tensor.shape.size(); ++i) last += (tensor.shape[i] - 1) * tensor.stride[i];
   return (last + 1) * elements::size(tensor.dtype);
 }
 

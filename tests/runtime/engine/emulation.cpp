@@ -251,7 +251,7 @@ int launch_here(
 
 Gpu& device_here() {
   static Gpu* const gpu = [] {
-    static decltype(kernel) kernels[] = {all, quick, merging, memory, both};
+    static decltype(kernel) kernels[] = {all, quick, merging, memory, memory, both};
     auto* made = new Gpu;
     gpu::Driver& driver = made->driver_;
     driver.get_context = [](void** context) { return *context = nullptr, 0; };
@@ -270,11 +270,7 @@ Gpu& device_here() {
     };
     driver.launch = launch_here;
     driver.synchronize = [](void*) { return 0; };
-    made->kernel_ = &kernels[0];
-    made->quick_kernel_ = &kernels[1];
-    made->merging_kernel_ = &kernels[2];
-    made->memory_kernel_ = made->small_memory_kernel_ = &kernels[3];
-    made->joined_kernel_ = &kernels[4];
+    for (int i = 0; i < Gpu::kernels; ++i) made->kernels_[i] = &kernels[i];
     made->processors_ = 3;
     made->most_gathered_ = (1 << 20) / fingerprint::vector_bytes;
     made->problem_ = made->take_memory();

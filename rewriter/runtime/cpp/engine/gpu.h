@@ -16,7 +16,6 @@
 #include <cstring>
 #include <mutex>
 #include <string>
-#include <utility>
 
 #include "bands.h"
 #include "cpu.h"
@@ -169,7 +168,7 @@ class Gpu {
       if (some > job.blocks) job.blocks = some;
     }
     if (joined) return launch_gathered(&job);
-    void* const kernel = job.bands_count <= few_bands ? small_memory_kernel_ : memory_kernel_;
+    const Kernel kernel = job.bands_count <= few_bands ? memory_few : memory;
     return !launch(kernel, &job, job.bands_count + job.blocks, stream, !captured);
   }
 
@@ -179,6 +178,9 @@ class Gpu {
   }
 
  private:
+  enum Kernel { measure_all, measure_quickly, merge_parts, memory, memory_few, measure_and_act, kernels };
+  static constexpr const char* names[] = {"measure", "measure_quickly", "merge", "memory", "memory_few",
+                                          "measure_and_act"};
   struct Region {
     void* stream = nullptr;
     bool captured = false;
@@ -234,17 +236,10 @@ class Gpu {
     std::string problem;
     void* const module = gpu::load_kernels(driver_, source, places, major, minor, problem);
     if (!module) return problem;
-    const std::pair<void**, const char*> kernels[] = {
-        {&kernel_, "inductor_rewriter_measure"},
-        {&quick_kernel_, "inductor_rewriter_measure_quickly"},
-        {&merging_kernel_, "inductor_rewriter_merge"},
-        {&memory_kernel_, "inductor_rewriter_memory"},
-        {&small_memory_kernel_, "inductor_rewriter_memory_few"},
-        {&joined_kernel_, "inductor_rewriter_measure_and_act"}};
-    for (const auto& one : kernels) {
-      if (int error = driver_.get_function(one.first, module, one.second)) {
-        return driver_error("the kernel is not there", error);
-      }
+    for (int i = 0; i < kernels; ++i) {
+      const std::string name = std::string("inductor_rewriter_") + names[i];
+      const int error = driver_.get_function(&kernels_[i], module, name.c_str());
+      if (error) return driver_error("the kernel is not there", error);
     }
     return take_memory();
   }
@@ -274,14 +269,10 @@ class Gpu {
     const std::size_t pinned = rows + sizeof(Damage) * most_damaged;
     void* host = nullptr;
     // Flags: usable in every context (1), mapped into the device's address space (2).
-    if (int error = driver_.allocate_host(&host, pinned, 1 | 2)) {
-      return driver_error("no pinned memory", error);
-    }
+    if (int error = driver_.allocate_host(&host, pinned, 1 | 2)) return driver_error("no pinned memory", error);
     std::memset(host, 0, pinned);
     uintptr_t there = 0;
-    if (int error = driver_.get_device_pointer(&there, host, 0)) {
-      return driver_error("no mapped memory", error);
-    }
+    if (int error = driver_.get_device_pointer(&there, host, 0)) return driver_error("no mapped memory", error);
     to_device_ = there - reinterpret_cast<uintptr_t>(host);
     ring.attach(static_cast<uint64_t*>(host));
     char* const first = static_cast<char*>(host);
@@ -400,10 +391,10 @@ class Gpu {
       job.blocks = blocks;
       job.until = region.measured + blocks;
       const uint32_t more = then->bands_count + then->blocks;
-      done = !launch(joined_kernel_, &job, blocks + more, region.stream, true);
+      done = !launch(measure_and_act, &job, blocks + more, region.stream, true);
       if (done) region.measured = job.until;
     } else {
-      done = !launch(quick_kernel_, &quick_job_, blocks, region.stream, true);
+      done = !launch(measure_quickly, &quick_job_, blocks, region.stream, true);
     }
     quick_job_.count = gathered_blocks_ = 0;
     gathered_vectors_ = 0;
@@ -421,7 +412,7 @@ class Gpu {
       // A row that was read already may have been reserved for another tensor since.
       if (!(region.found >> i & 1)) job.tasks[job.count++] = region.tasks[i];
     }
-    if (job.count && launch(merging_kernel_, &job, job.count, region.stream, true)) return false;
+    if (job.count && launch(merge_parts, &job, job.count, region.stream, true)) return false;
     region.parted = region.found = region.used_parts = 0;
     if (region.is_late) {
       region.is_late = false;
@@ -447,13 +438,14 @@ class Gpu {
       job.tasks[i].row = on_device(region.late_rows + i * gpu::row_words);
     }
     const Current current(driver_, context_);
-    launch(merging_kernel_, &job, job.count, nullptr, false);
+    launch(merge_parts, &job, job.count, nullptr, false);
     late_ = region.is_late = true;
   }
 
   // `early`: the launch may start while the one before it ends (programmatic dependent launch); the
   // kernel itself waits for that end.
-  int launch(void* kernel, void* job, uint32_t blocks, void* stream, bool early) {
+  int launch(Kernel which, void* job, uint32_t blocks, void* stream, bool early) {
+    void* const kernel = kernels_[which];
     void* arguments[] = {job};
     if (early && driver_.launch_with) {
       struct Attribute {
@@ -507,7 +499,7 @@ class Gpu {
         blocks += task.blocks;
       }
       job_.count = some;
-      if (const int error = launch(kernel_, &job_, blocks, stream, false)) {
+      if (const int error = launch(measure_all, &job_, blocks, stream, false)) {
         problem_of_last_ = driver_error("the kernel cannot be launched", error);
         return false;
       }
@@ -519,12 +511,7 @@ class Gpu {
   std::atomic<bool> started_{false};
   std::string problem_, problem_of_last_;
   gpu::Driver driver_;
-  void* kernel_ = nullptr;
-  void* quick_kernel_ = nullptr;
-  void* merging_kernel_ = nullptr;
-  void* memory_kernel_ = nullptr;
-  void* small_memory_kernel_ = nullptr;
-  void* joined_kernel_ = nullptr;
+  void* kernels_[kernels] = {};
   void* context_ = nullptr;
   int processors_ = 0;
   // How many vectors of 16 bytes are deferred at most. A launch costs 2.3 us, but tensors that were

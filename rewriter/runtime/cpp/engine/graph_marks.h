@@ -104,9 +104,7 @@ class GraphMarks {
     const int file = mkostemp(&name[0], O_CLOEXEC);
     if (file < 0) return false;
     void* memory = MAP_FAILED;
-    if (!ftruncate(file, bytes)) {
-      memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    }
+    if (!ftruncate(file, bytes)) memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
     const bool is_shared = memory != MAP_FAILED && device_->enroll(memory, bytes);
     if (!is_shared) {

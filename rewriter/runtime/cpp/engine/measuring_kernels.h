@@ -489,9 +489,7 @@ INDUCTOR_REWRITER_DEVICE void sum_block(
   fingerprint::Pair pair = {
       sum_of(shared.low[found.turn][other], warps), sum_of(shared.high[found.turn][other], warps)};
   const uint32_t own = (units - 1 - share.first) / blocks;  // units after the first
-  if (!split || blocks == 1) {
-    pair = fingerprint::tile(pair, split ? 0 : share.first + own * blocks);
-  }
+  if (!split || blocks == 1) pair = fingerprint::tile(pair, split ? 0 : share.first + own * blocks);
   total.first += pair.low;
   total.second += pair.high;
 }
@@ -500,9 +498,7 @@ INDUCTOR_REWRITER_DEVICE void sum_block(
 INDUCTOR_REWRITER_DEVICE int64_t count_of(const AnyTask& task, uint32_t block, int64_t unit_elements) {
   const uint32_t after = task.units - 1 - block, own = after / task.blocks;
   int64_t count = static_cast<int64_t>(own + 1) * unit_elements;
-  if (own * task.blocks == after) {
-    count -= static_cast<int64_t>(task.units) * unit_elements - task.numel;
-  }
+  if (own * task.blocks == after) count -= static_cast<int64_t>(task.units) * unit_elements - task.numel;
   return count;
 }
 
@@ -622,9 +618,7 @@ INDUCTOR_REWRITER_DEVICE void measure_quickly(
         for (int j = 0; j < ahead; ++j) Kind::add(sums, some.vectors[j], origin);
       } else {
 #pragma unroll 1
-        for (int j = 0; j < ahead; ++j) {
-          add_some<Kind>(sums, reader.again(i, j), per, origin, counts);
-        }
+        for (int j = 0; j < ahead; ++j) add_some<Kind>(sums, reader.again(i, j), per, origin, counts);
       }
       i = next;
       reader.pass();

@@ -39,8 +39,8 @@ class MemoryOfWrapper {
   AtenTensorHandle allocated(RunningCall& call, int event, AtenTensorHandle made, const char* problem) {
     if (is_off_) return nullptr;
     Watched& watched = watched_of(call);
-    AtenTensorHandle const other = guard_and_fill(call, watched, event, made, problem);
-    end_line(call, watched, line_of(event).waits);
+    AtenTensorHandle const other = guard_and_fill(watched, event, made, problem);
+    end_line(watched, line_of(event).waits);
     return other;
   }
 
@@ -51,28 +51,26 @@ class MemoryOfWrapper {
     Watched& watched = watched_of(call);
     const Line& line = line_of(event);
     if (!problem && line.is_held) problem = "another tensor may have its memory";
-    give_up(call, watched, handle, problem, is_reused);
-    end_line(call, watched, line.waits);
+    give_up(watched, handle, problem, is_reused);
+    end_line(watched, line.waits);
   }
 
   void checked(RunningCall& call, int launch) {
     if (is_off_) return;
     Watched& watched = watched_of(call);
     watched.launches.push_back(launch);
-    compare(call, watched, static_cast<uint64_t>(launch) + 1);
+    compare(watched, static_cast<uint64_t>(launch) + 1);
     const Row* const row = recorder_.row_of(launch);
-    end_line(call, watched, row && row->memory_waits);
+    end_line(watched, row && row->memory_waits);
   }
 
   void finish(RunningCall& call) {
     std::shared_ptr<Watched> watched = std::move(state_of(call));
     if (!watched) return;
     // Work is left here only after an exception. Drop the fills: the memory may have another owner by now.
-    for (int probe = 0; probe < memory_probes; ++probe) {
-      watched->done[probe] -= watched->work.filled(probe);
-    }
+    for (int probe = 0; probe < memory_probes; ++probe) watched->done[probe] -= watched->work.filled(probe);
     watched->work.forget_parts();
-    settle(call, *watched);
+    settle(*watched);
     bool waits = true;
     // Wait for all streams that were used: the current one may be another by now.
     for (const auto& table : watched->tables) {
@@ -88,7 +86,7 @@ class MemoryOfWrapper {
       for (const auto& capture : captured_) report(call, *capture);
     }
     report(call, *watched);
-    write_coverage(call, *watched);
+    write_coverage(*watched);
     for (Buffer& buffer : watched->buffers) buffer.whole.reset();
     watched->kept.clear();
     if (watched->is_captured) {
@@ -113,8 +111,7 @@ class MemoryOfWrapper {
   using Buffer = Watched::Buffer;
   static constexpr const char* not_compared = "the bands could not be compared";
   // Makes a filled buffer with bands that replaces one that was allocated; null if that one stays.
-  AtenTensorHandle guard_and_fill(
-      RunningCall& call, Watched& watched, int event, AtenTensorHandle made, const char* known) {
+  AtenTensorHandle guard_and_fill(Watched& watched, int event, AtenTensorHandle made, const char* known) {
     watched.drop(event);  // from an earlier iteration of a loop
     Target target(made, known);
     Memory& memory = target.memory;
@@ -126,29 +123,28 @@ class MemoryOfWrapper {
     if (!memory.on_cpu && !watched.is_captured) watched.is_captured = is_capturing(memory.device_index);
     Guarded guarded;
     Filled parts[3] = {};  // both bands, and the buffer
-    int filled = has_[bounds_probe] ? guard(call, watched, event, made, *places, memory, guarded, parts) : 0;
+    int filled = has_[bounds_probe] ? guard(watched, event, made, *places, memory, guarded, parts) : 0;
     if (has_[poison_probe]) {
       const uint64_t inside = memory_pattern(poison_probe, fills_[poison_probe], memory.dtype);
       parts[filled++] = {memory.address, static_cast<uint64_t>(memory.bytes), inside};
       ++watched.done[poison_probe];
     }
     const int probe = has_[poison_probe] ? poison_probe : bounds_probe;
-    if (filled) fill(call, watched, *places, parts, filled, target.stream, probe);
+    if (filled) fill(watched, *places, parts, filled, target.stream, probe);
     return std::exchange(guarded.buffer.handle, nullptr);
   }
 
   // Makes a buffer with bands that replaces one that was allocated, and sets `memory` to that of the new one.
   // Sets the `parts` to fill and returns their number, 0 if the allocated one stays.
-  int guard(
-      RunningCall& call, Watched& watched, int event, AtenTensorHandle made, Places& places,
-      Memory& memory, Guarded& guarded, Filled* parts) {
+  int guard(Watched& watched, int event, AtenTensorHandle made, Places& places, Memory& memory,
+            Guarded& guarded, Filled* parts) {
     if (!guard_) {
       skip(watched, bounds_probe, "REWRITER_GUARD is 0");
       return 0;
     }
     Buffer buffer;
     if (!buffer.take(places)) {
-      forget_released(call, watched, places);
+      forget_released(watched, places);
       if (!buffer.take(places)) {
         skip(watched, bounds_probe, "too many buffers at once");
         return 0;
@@ -179,14 +175,14 @@ class MemoryOfWrapper {
 
   // Frees the places of buffers that are no longer compared: a loop may allocate more buffers than there are
   // places. A captured graph keeps its places, since each replay compares them again.
-  void forget_released(RunningCall& call, Watched& watched, Places& places) {
-    settle(call, watched);
+  void forget_released(Watched& watched, Places& places) {
+    settle(watched);
     if (watched.is_captured) return;
     for (const auto& table : watched.tables) {
       if (table.places != &places) continue;
       for (void* stream : table.streams) places.synchronize(stream);
     }
-    report(call, watched);
+    report(watched.call, watched);
     std::vector<Buffer> rest;
     for (Buffer& buffer : watched.buffers) {
       if (buffer.from != &places || buffer.whole.handle) {
@@ -199,8 +195,7 @@ class MemoryOfWrapper {
   }
 
   // Fills a buffer that the wrapper releases. Unless it is reused, its memory is not freed for a while.
-  void give_up(
-      RunningCall& call, Watched& watched, AtenTensorHandle handle, const char* known, bool is_reused) {
+  void give_up(Watched& watched, AtenTensorHandle handle, const char* known, bool is_reused) {
     const Target target(handle, known);
     const Memory& memory = target.memory;
     Buffer* const buffer = memory.address ? watched.find_buffer(memory) : nullptr;
@@ -212,7 +207,7 @@ class MemoryOfWrapper {
         const uint64_t pattern = memory_pattern(stale_probe, fills_[stale_probe], memory.dtype);
         const Filled part = {whole.address, static_cast<uint64_t>(whole.bytes), pattern};
         ++watched.done[stale_probe];
-        fill(call, watched, *target.places, &part, 1, target.stream, stale_probe);
+        fill(watched, *target.places, &part, 1, target.stream, stale_probe);
         if (!is_reused && !watched.is_captured) watched.keep(handle, buffer);
       }
     }
@@ -220,7 +215,7 @@ class MemoryOfWrapper {
   }
 
   // Compares the bands of all buffers after a launch; `launch` is its number plus 1.
-  void compare(RunningCall& call, Watched& watched, uint64_t launch) {
+  void compare(Watched& watched, uint64_t launch) {
     if (!watched.has_tables) watched.make_tables();
     for (auto& table : watched.tables) {
       if (table.bands.empty()) continue;
@@ -233,7 +228,7 @@ class MemoryOfWrapper {
         table.streams.push_back(stream);
       }
       const std::size_t count = table.bands.size();
-      if (!watched.work.is_empty()) settle(call, watched);
+      if (!watched.work.is_empty()) settle(watched);
       if (watched.work.takes_bands(count)) {
         watched.places = table.places;
         watched.work.compare(table.bands.data(), count, launch, table.device, stream);
@@ -241,30 +236,26 @@ class MemoryOfWrapper {
       }
       const bool captured = watched.is_captured;
       const auto act = [&](MemoryJob& job) { return table.places->act(job, stream, captured); };
-      if (!compare_all(table.bands.data(), count, launch, act)) {
-        skip(watched, bounds_probe, not_compared);
-      }
-      if (table.places->has_damage()) report(call, watched);
+      if (!compare_all(table.bands.data(), count, launch, act)) skip(watched, bounds_probe, not_compared);
+      if (table.places->has_damage()) report(watched.call, watched);
     }
   }
 
   // Fills memory, if possible by one job together with the work before and after it.
-  void fill(
-      RunningCall& call, Watched& watched, Places& places, const Filled* parts, int count,
-      void* stream, int probe) {
+  void fill(Watched& watched, Places& places, const Filled* parts, int count, void* stream, int probe) {
     const int device = places.device();
-    if (!watched.work.takes(parts, count, device, stream)) settle(call, watched);
+    if (!watched.work.takes(parts, count, device, stream)) settle(watched);
     watched.places = &places;
     watched.work.fill(parts, count, device, stream, probe);
   }
 
   // Ends a line. Its work waits for that of the next line if nothing runs in between.
-  void end_line(RunningCall& call, Watched& watched, bool waits) {
-    if (!waits || watched.is_captured) settle(call, watched);
+  void end_line(Watched& watched, bool waits) {
+    if (!waits || watched.is_captured) settle(watched);
   }
 
   // Issues the waiting work.
-  void settle(RunningCall& call, Watched& watched) {
+  void settle(Watched& watched) {
     MemoryWork& work = watched.work;
     if (work.is_empty()) return;
     const bool compares = work.compares();
@@ -277,7 +268,7 @@ class MemoryOfWrapper {
     }
     work.clear();
     watched.released.clear();
-    if (compares && watched.places->has_damage()) report(call, watched);
+    if (compares && watched.places->has_damage()) report(watched.call, watched);
   }
 
   // `7 buf3; 9 buf4 held; 11 buf5 waits`
@@ -307,7 +298,7 @@ class MemoryOfWrapper {
   }
   Watched& watched_of(RunningCall& call) {
     std::shared_ptr<Watched>& state = state_of(call);
-    if (!state) state = std::make_shared<Watched>();
+    if (!state) state = std::make_shared<Watched>(call);
     return *state;
   }
 
@@ -344,9 +335,7 @@ class MemoryOfWrapper {
     for (const Found& one : found) write(call, watched, one.damage, *one.buffer, one.side);
   }
 
-  void write(
-      RunningCall& call, const Watched& watched, const Damage& damage, const Buffer& buffer,
-      int side) {
+  void write(RunningCall& call, const Watched& watched, const Damage& damage, const Buffer& buffer, int side) {
     const int launch = static_cast<int>(damage.launch) - 1;
     const auto at = std::find(watched.launches.begin(), watched.launches.end(), launch);
     const int since = at != watched.launches.begin() ? *(at - 1) : -1;
@@ -358,7 +347,7 @@ class MemoryOfWrapper {
     recorder_.write_now(line.data(), line.size());
   }
 
-  void write_coverage(RunningCall& call, const Watched& watched) {
+  void write_coverage(const Watched& watched) {
     const int64_t launches = static_cast<int64_t>(watched.launches.size());
     std::string rows;
     for (int probe = 0; probe < memory_probes; ++probe) {
@@ -367,7 +356,7 @@ class MemoryOfWrapper {
           memory_probe_name(probe), watched.done[probe], probe == bounds_probe ? launches : -1,
           watched.skipped[probe]);
     }
-    append(call, rows);
+    append(watched.call, rows);
   }
 
   void append(RunningCall& call, const std::string& rows) {

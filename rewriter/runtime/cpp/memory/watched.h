@@ -32,6 +32,8 @@ struct Target {
 // `launches` are those after which bands were compared. `kept` is memory that the wrapper released and that is not freed
 // yet, oldest first. `released` is freed once `work`, which is on the device of `places`, is issued.
 struct Watched {
+  explicit Watched(RunningCall& of) : call(of) {}
+
   struct Buffer {
     // Takes the places of its damage. False if there are none left.
     bool take(Places& of) {
@@ -110,6 +112,7 @@ struct Watched {
     }
   }
 
+  RunningCall& call;  // which a captured one outlives
   MemoryWork work;
   Places* places = nullptr;
   std::vector<Owned> released;

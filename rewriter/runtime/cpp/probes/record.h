@@ -27,9 +27,7 @@ class Record : public Probe {
  private:
   struct Mark : public Probe {
     void start(Event& event, RunningCall& call, Recorder&) override {
-      if (RecordedCall* of = recorded(event, call)) {
-        of->began(event.launch->row->launch, event.iteration);
-      }
+      if (RecordedCall* of = recorded(event, call)) of->began(event.launch->row->launch, event.iteration);
     }
     static std::unique_ptr<Probe> make() { return std::make_unique<Mark>(); }
   };

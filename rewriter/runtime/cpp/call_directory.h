@@ -88,8 +88,7 @@ class RecordedCalls {
   }
 
   std::unique_ptr<RecordedCall> start(int64_t call) {
-    return std::make_unique<RecordedCall>(
-        *ring_, ring_->start(static_cast<uint64_t>(call), table_), triggers_.get());
+    return std::make_unique<RecordedCall>(*ring_, ring_->start(static_cast<uint64_t>(call), table_), triggers_.get());
   }
 
  private:

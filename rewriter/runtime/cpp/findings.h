@@ -87,8 +87,7 @@ inline void flush_python() {
   int (*const ensure)() = loaded("PyGILState_Ensure");
   int (*const run)(const char*) = loaded("PyRun_SimpleString");
   if (!initialized || !holds_lock || !ensure || !run || !initialized()) return;
-  const char* const text =
-      "import sys\nfor _ in (sys.stdout, sys.stderr):\n  try: _.flush()\n  except Exception: 0\n";
+  const char* const text = "import sys\nfor _ in (sys.stdout, sys.stderr):\n  try: _.flush()\n  except Exception: 0\n";
   if (holds_lock()) {
     run(text);
     return;

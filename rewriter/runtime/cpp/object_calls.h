@@ -26,8 +26,7 @@ inline const char* type_name(const char* name) {
 
 inline Content content_of(const Object& value) {
   const char kind = value.kind == 'o' ? 't' : value.kind;  // None is no value, as a tensor that is not there
-  Content content =
-      content_of(kind, value.integer, value.floating, static_cast<AtenTensorHandle>(value.tensor));
+  Content content = content_of(kind, value.integer, value.floating, static_cast<AtenTensorHandle>(value.tensor));
   if (kind == 's' || kind == 'l') {
     content.kind = Content::Kind::text;
     content.type = kind == 'l' ? "list" : type_name(value.type);

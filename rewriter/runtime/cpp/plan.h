@@ -268,8 +268,7 @@ class RecentPlans {
   }
 
   // A job from the pool of the plan, or a new one.
-  OwnedJob<ReadJob> take(
-      const std::shared_ptr<Plan>& plan, const Labels& labels, const Contents& contents) const {
+  OwnedJob<ReadJob> take(const std::shared_ptr<Plan>& plan, const Labels& labels, const Contents& contents) const {
     {
       std::lock_guard<std::mutex> guard(plan->lock);
       if (!plan->free.empty()) {

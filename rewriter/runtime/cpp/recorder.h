@@ -180,8 +180,7 @@ class Recorder : public QueuedOutput {
   }
 
   // `lists` are those in the line; `given` are its values, each list as one.
-  void at_inputs(
-      RunningCall& call, Contents& contents, const Lists* lists = nullptr, const Contents* given = nullptr);
+  void at_inputs(RunningCall& call, Contents& contents, const Lists* lists = nullptr, const Contents* given = nullptr);
 
   void at_launch(RunningCall& call, int index, bool before, Contents& contents, const Lists* lists = nullptr);
 

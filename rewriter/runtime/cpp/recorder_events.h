@@ -130,8 +130,7 @@ inline void Recorder::report_replay(Capture& capture, uint64_t replays, RunningC
 
 
 
-inline void Recorder::at_inputs(
-    RunningCall& call, Contents& contents, const Lists* lists, const Contents* given) {
+inline void Recorder::at_inputs(RunningCall& call, Contents& contents, const Lists* lists, const Contents* given) {
   Event event = inputs_of(call);
   if (faulty_) return;
   check_inputs(call, event, given ? *given : contents);
@@ -161,8 +160,7 @@ inline void Recorder::at_inputs(
   }
 }
 
-inline void Recorder::at_launch(
-    RunningCall& call, int index, bool before, Contents& contents, const Lists* lists) {
+inline void Recorder::at_launch(RunningCall& call, int index, bool before, Contents& contents, const Lists* lists) {
   const int place = moments_.place_of(index);
   if (place < 0 || faulty_) return;
   Moment& moment = moments_.at(place, before, lists);

@@ -50,8 +50,7 @@ using elements::is_number;
 using elements::is_wide;
 
 inline bool is_integer(int32_t dtype) {
-  return (dtype >= dtypes::uint8 && dtype <= dtypes::int64) ||
-      (dtype >= dtypes::uint16 && dtype <= dtypes::uint64);
+  return (dtype >= dtypes::uint8 && dtype <= dtypes::int64) || (dtype >= dtypes::uint16 && dtype <= dtypes::uint64);
 }
 
 // Names by number (c10::DeviceType).

@@ -35,9 +35,7 @@ void each_first(const Item& item, Act&& act) {
 
 inline OwnedJob<EventJob> read_values(Moment& moment, const Contents& contents, Recorder& recorder) {
   if (moment.labels->size() != contents.size()) {
-    recorder.warn(
-        launch_text(moment.launch, moment.phase),
-        "the line and the table differ in the number of values");
+    recorder.warn(launch_text(moment.launch, moment.phase), "the line and the table differ in the number of values");
   }
   std::call_once(moment.planned, [&] { moment.plans = std::make_shared<RecentPlans>(); });
   OwnedJob<ReadJob> job = moment.plans->read(moment, contents, recorder);

@@ -413,8 +413,7 @@ struct Float64 {
   INDUCTOR_REWRITER_DEVICE bool passes(const Sums<double>& sums, const Vector& vector, const Origin&) {
     const uint32_t limit = sums.scale == 0 ? 1023 - 400 : sums.scale == 1 ? 1023 + 400 : 2047;
     const uint32_t step = 0x80000000u - (limit << 20);
-    const uint32_t any = ((word_of(vector, 1) & 0x7ff00000u) + step) |
-        ((word_of(vector, 3) & 0x7ff00000u) + step);
+    const uint32_t any = ((word_of(vector, 1) & 0x7ff00000u) + step) | ((word_of(vector, 3) & 0x7ff00000u) + step);
     return !(any & 0x80000000u);
   }
   INDUCTOR_REWRITER_DEVICE void add(Sums<double>& sums, const Vector& vector, const Origin& origin) {
@@ -564,8 +563,7 @@ struct Look<Narrow<Type>> {
   // For these vectors only: numbers near the limit in earlier vectors do not matter.
   uint32_t low = Type::bits(Extremes<typename Type::Extreme>::most());
   uint32_t high = Type::bits(Extremes<typename Type::Extreme>::fewest());
-  INDUCTOR_REWRITER_MEMBER void see(
-      const Sums<typename Type::Extreme>&, const Vector& vector, const Origin&) {
+  INDUCTOR_REWRITER_MEMBER void see(const Sums<typename Type::Extreme>&, const Vector& vector, const Origin&) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       low = Type::smaller(low, word_of(vector, i));

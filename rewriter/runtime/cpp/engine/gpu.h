@@ -156,8 +156,7 @@ class Gpu {
   bool act(MemoryJob& job, void* stream, bool captured) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!is_started()) return false;
-    const bool joined = !captured && quick_job_.count && gathering_->stream == stream &&
-        job.bands_count <= few_bands;
+    const bool joined = !captured && quick_job_.count && gathering_->stream == stream && job.bands_count <= few_bands;
     if (!joined) launch_gathered();
     job.damage = on_device(damage_);
     const uint64_t most = (joined ? 1 : 8) * static_cast<uint64_t>(processors_);
@@ -308,8 +307,7 @@ class Gpu {
     gpu::QuickJob& job = quick_job_;
     Region* const region = find_region(stream, false);
     if (!region) return false;
-    if ((region != gathering_ || job.count + static_cast<uint32_t>(count) > gpu::quick_tasks) &&
-        !launch_gathered()) {
+    if ((region != gathering_ || job.count + static_cast<uint32_t>(count) > gpu::quick_tasks) && !launch_gathered()) {
       return false;
     }
     uint32_t blocks = 0, parted = 0;

@@ -19,8 +19,7 @@ namespace inductor_rewriter::gpu {
 INDUCTOR_REWRITER_DEVICE Vector read_new(const Vector* from) {
 #if defined(__CUDACC_RTC__)
   Vector result;
-  asm volatile("ld.volatile.v2.u64 {%0, %1}, [%2];"
-               : "=l"(result.first), "=l"(result.second) : "l"(from) : "memory");
+  asm volatile("ld.volatile.v2.u64 {%0, %1}, [%2];" : "=l"(result.first), "=l"(result.second) : "l"(from) : "memory");
   return result;
 #else
   const volatile uint64_t* words = reinterpret_cast<const uint64_t*>(from);
@@ -224,8 +223,7 @@ INDUCTOR_REWRITER_DEVICE uint64_t merge_parts(
       // The quarters of a tile are neighbours.
       first = sum_of(first, 4);
       second = sum_of(second, 4);
-      const fingerprint::Pair mixed =
-          fingerprint::tile({first, second}, static_cast<uint64_t>(start + lane) >> 2);
+      const fingerprint::Pair mixed = fingerprint::tile({first, second}, static_cast<uint64_t>(start + lane) >> 2);
       first = has && lane % 4 == 0 ? mixed.low : 0;
       second = has && lane % 4 == 0 ? mixed.high : 0;
     }
@@ -319,9 +317,7 @@ INDUCTOR_REWRITER_DEVICE void measure(
     uint64_t low = 0, high = 0;
     auto add_vector = [&](const Vector& vector, int i) {
       const Vector keys = shared.keys[row + i / 64];
-      add_product(
-          vector.first + (share.a0 ^ keys.first), vector.second + (share.a1 ^ keys.second), low,
-          high);
+      add_product(vector.first + (share.a0 ^ keys.first), vector.second + (share.a1 ^ keys.second), low, high);
     };
     int i = thread;
 #pragma unroll 1
@@ -590,8 +586,7 @@ INDUCTOR_REWRITER_DEVICE void measure_quickly(
   Origin origin = {sample(sampled / 2), 0, task.dtype};
   reader.share_keys(key_table.a, key_table.b, counts.keys, shared.keys);
   if (thread == 128) counts.nan = counts.positive = counts.negative = counts.near_limit = 0;
-  origin.shift = finite_of(
-      origin.shift, sampled, [&](int64_t element) { return sample(static_cast<int>(element)); });
+  origin.shift = finite_of(origin.shift, sampled, [&](int64_t element) { return sample(static_cast<int>(element)); });
   __syncthreads();
 
   QuickSums total = {};
@@ -699,8 +694,7 @@ struct QuickPartsRead {
     }
     const auto value = [](uint32_t bits) { return static_cast<double>(__uint_as_float(bits)); };
     const int per = 16 / elements::size(task.dtype);
-    const int64_t all = count_of(
-        task, static_cast<uint32_t>(i), (fingerprint::tile_vectors >> task.split) * per);
+    const int64_t all = count_of(task, static_cast<uint32_t>(i), (fingerprint::tile_vectors >> task.split) * per);
     const int64_t others = static_cast<int64_t>(words[1]) + words[2] + words[3];
     to[0] = {static_cast<uint64_t>(all - others), bits_of(value(words[0]))};
     to[1] = {pair_of(words[6], words[7]), pair_of(words[8], words[9])};

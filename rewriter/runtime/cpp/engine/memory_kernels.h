@@ -45,8 +45,7 @@ INDUCTOR_REWRITER_DEVICE void compare_band(Damage* const all_damage, uint64_t la
   const uint32_t element = elements - static_cast<uint32_t>(nearest);
   const ElementBytes bytes = bytes_of(band, element);
   for (uint32_t i = 0; i < 8; ++i) {
-    damage.element[i] = bytes.begin + i < bytes.end ? band.data[bytes.begin + i]
-                                                    : static_cast<unsigned char>(0);
+    damage.element[i] = bytes.begin + i < bytes.end ? band.data[bytes.begin + i] : static_cast<unsigned char>(0);
   }
   damage.distance = element;
   damage.count = count;

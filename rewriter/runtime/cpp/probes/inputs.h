@@ -18,8 +18,7 @@ class Inputs : public Probe {
       }
     });
     if (contents.size() != rows_.size()) {
-      std::string wrong = std::to_string(contents.size()) + " values, expected " +
-          std::to_string(rows_.size()) + " (";
+      std::string wrong = std::to_string(contents.size()) + " values, expected " + std::to_string(rows_.size()) + " (";
       wrong += (rows_.empty() ? "none" : rows_.front().name + " to " + rows_.back().name) + ")";
       recorder.write(recorder.start(event) + " inputs: " + wrong + "\n");
       return event.unexpected.emplace_back("", wrong), void();

@@ -104,8 +104,7 @@ class Save : public Probe {
   }
 
   // The device copies it, on the stream that it was written on.
-  static Result save_on_device(
-      const std::shared_ptr<Saved>& saved, const std::string& path, const Tensor& tensor) {
+  static Result save_on_device(const std::shared_ptr<Saved>& saved, const std::string& path, const Tensor& tensor) {
     void* stream = nullptr;
     // A complex tensor may be marked as conjugate, which only torch's copy sees.
     if (tensor.on_cpu || !tensor.data || is_complex(tensor.dtype) || !is_dense(tensor) ||

@@ -20,5 +20,6 @@ typedef unsigned long long uint64_t;
 #define INDUCTOR_REWRITER_CONSTANT __grid_constant__  // arguments are read in place, not copied first
 #endif
 
-#include "measuring_kernels.h"
+#include "quick_kernel.h"
+#include "general_kernel.h"
 #include "memory_kernels.h"

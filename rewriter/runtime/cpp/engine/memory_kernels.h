@@ -2,7 +2,7 @@
 #pragma once
 
 #include "bands.h"
-#include "measuring_kernels.h"
+#include "quick_kernel.h"
 
 namespace inductor_rewriter::gpu {
 

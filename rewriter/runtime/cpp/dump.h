@@ -168,11 +168,7 @@ class DumpWriter {
     const std::string ranked = root_ + "/rank" + std::to_string(rank_);
     for (int64_t number = std::max<int64_t>(next_, call);;) {
       const std::string path = ranked + "/run" + std::to_string(number);
-      const bool is_made = has_manifest_ && !mkdir(path.c_str(), 0777);
-      if (is_made) {
-        next_ = number + 1;
-        return path;
-      }
+      if (has_manifest_ && !mkdir(path.c_str(), 0777)) return next_ = number + 1, path;
       if (has_manifest_ && errno == EEXIST) {
         ++number;
       } else if (!has_manifest_ || errno == ENOENT) {

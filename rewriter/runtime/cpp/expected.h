@@ -46,9 +46,7 @@ inline Texts violated(const Texts& guards, const std::string& input, const Symbo
     add_symbols(guard, symbols, names);
     if (names.empty() || names[0]->source != input || holds(guard, symbols)) continue;
     Texts values;
-    for (const Symbol* name : names) {
-      values.push_back(name->name + " is " + std::to_string(name->value) + " by " + name->source);
-    }
+    for (const Symbol* name : names) values.push_back(name->text());
     problems.push_back("the guard " + guard + " does not hold (" + join(values, "; ") + ")");
   }
   return problems;
@@ -80,9 +78,7 @@ inline std::string differing(
   if (wrong.empty()) return "";
   std::string where = wrong.size() > 1 ? "dimensions " : "dimension ";
   where += join(wrong, ", ");
-  for (const Symbol* name : names) {
-    where += "; " + name->name + " is " + std::to_string(name->value) + " by " + name->source;
-  }
+  for (const Symbol* name : names) where += "; " + name->text();
   return std::string(what) + " " + joined(actual) + ", expected " + shown(known, symbols) +
       " (" + where + ")";
 }

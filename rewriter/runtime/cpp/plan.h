@@ -198,14 +198,21 @@ class RecentPlans {
     const std::shared_ptr<Plan>& plan = find_plan(contents);
     OwnedJob<ReadJob> job = take(plan, labels, contents);
     for (std::size_t i = 0; i < plan->places.size(); ++i) {
-      const std::size_t place = plan->places[i];
-      job->event.items[i].bits = contents[place].integer;
-      if (contents[place].kind == Content::Kind::text) {
-        job->event.items[i].kind = contents[place].type;
-        job->event.items[i].text = contents[place].text;
+      const Content& content = contents[plan->places[i]];
+      const Seen& seen = seen_[plan->places[i]];
+      Item& item = job->event.items[i];
+      item.bits = content.integer;
+      if (content.kind == Content::Kind::text) {
+        item.kind = content.type;
+        item.text = content.text;
       }
-      if (job->event.items[i].is_tensor()) {
-        locate_tensor(moment, contents[place], seen_[place], job->event.items[i], recorder);
+      if (!item.is_tensor()) continue;
+      recorder.act(AboutValue{moment.launch, moment.phase, *item.label}, [&] { locate(seen, item.tensor); });
+      if (content.kind == Content::Kind::view) {
+        item.base = seen.handle;
+        item.offset = seen.offset;
+      } else if (content.kind == Content::Kind::tensor) {
+        item.tensor.handle = seen.handle;
       }
     }
     return job;
@@ -237,17 +244,6 @@ class RecentPlans {
     return plans_[0];
   }
 
-  static void locate_tensor(
-      const Moment& moment, const Content& content, const Seen& seen, Item& item, Recorder& recorder) {
-    const AboutValue about{moment.launch, moment.phase, *item.label};
-    recorder.act(about, [&] { locate(seen, item.tensor); });
-    if (content.kind == Content::Kind::view) {
-      item.base = seen.handle;
-      item.offset = seen.offset;
-    } else if (content.kind == Content::Kind::tensor) {
-      item.tensor.handle = seen.handle;
-    }
-  }
 
   std::shared_ptr<Plan> make(const Contents& contents) const {
     auto plan = std::make_shared<Plan>();

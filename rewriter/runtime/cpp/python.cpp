@@ -40,17 +40,11 @@ PyObject* attach(PyObject*, PyObject* args) {
   for (const char** const one : texts) {
     if (!one) return PyErr_Occurred() ? nullptr : PyErr_NoMemory();
   }
-  ObjectTable of{};
-  of.options = texts[0];
-  of.rows = reinterpret_cast<const char* const(*)[14]>(texts[1]);
-  of.size = static_cast<unsigned long>(PyTuple_Size(rows)) / 14;
-  of.more = reinterpret_cast<const char* const(*)[2]>(texts[2]);
-  of.inputs = texts[3][0];
-  of.torch = texts[3][1];
-  of.command = texts[3][2];
-  of.tf32 = texts[3][3];
-  of.directory = texts[3][4];
-  of.quiet = quiet;
+  const char** const fact = texts[3];
+  const ObjectTable of{
+      texts[0], reinterpret_cast<const char* const(*)[14]>(texts[1]), fact[0],
+      static_cast<unsigned long>(PyTuple_Size(rows)) / 14, reinterpret_cast<const char* const(*)[2]>(texts[2]),
+      fact[1], fact[2], fact[3], fact[4], quiet != 0};
   PyObject* const made = PyType_GenericAlloc(reinterpret_cast<PyTypeObject*>(lines_type), 0);
   if (!made) return nullptr;
   Lines& self = lines_of(made);

@@ -22,12 +22,10 @@ AOTITorchError aoti_torch_get_device_index(AtenTensorHandle tensor, int32_t* ind
 AOTITorchError aoti_torch_get_device_type(AtenTensorHandle tensor, int32_t* type);
 AOTITorchError aoti_torch_get_dim(AtenTensorHandle tensor, int64_t* dim);
 AOTITorchError aoti_torch_get_dtype(AtenTensorHandle tensor, int32_t* dtype);
-AOTITorchError aoti_torch_get_layout(AtenTensorHandle tensor, int32_t* layout);
 AOTITorchError aoti_torch_get_sizes(AtenTensorHandle tensor, int64_t** sizes);
 AOTITorchError aoti_torch_get_storage_offset(AtenTensorHandle tensor, int64_t* offset);
 AOTITorchError aoti_torch_get_storage_size(AtenTensorHandle tensor, int64_t* bytes);
 AOTITorchError aoti_torch_get_strides(AtenTensorHandle tensor, int64_t** strides);
-AOTITorchError aoti_torch_is_defined(AtenTensorHandle tensor, bool* is_defined);
 
 AOTITorchError aoti_torch_copy_(AtenTensorHandle to, AtenTensorHandle from, int32_t non_blocking);
 AOTITorchError aoti_torch_delete_tensor_object(AtenTensorHandle tensor);

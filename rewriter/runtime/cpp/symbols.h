@@ -99,6 +99,8 @@ struct Given {
 };
 
 struct Symbol {
+  std::string text() const { return name + " is " + std::to_string(value) + " by " + source; }
+
   std::string name, source;
   int64_t value;
 };

@@ -84,8 +84,7 @@ inline std::string value_text(const Event& event, const Item& item, const Record
   text += "  " + statistics_text(item);
   if (!item.fingerprint.empty()) text += "  " + fingerprint_text(item);
   if (item.has_head) {
-    text += "\n    [";
-    for (std::size_t i = 0; i < item.head.size(); ++i) text += (i ? ", " : "") + item.head[i];
+    text += "\n    [" + join(item.head, ", ");
     text += item.tensor.numel > static_cast<int64_t>(item.head.size()) ? " ...]" : "]";
   }
   return text + "\n";

@@ -114,13 +114,10 @@ class Places {
     static std::mutex lock;
     static Places* all[most_devices + 1] = {};
     if (device >= most_devices) return nullptr;
-    Gpu* gpu = nullptr;
-    if (device >= 0) {
-      gpu = GpuRows::engine(device, problem);
-      if (!gpu) {
-        if (problem.empty()) problem = "its device is not the current one";
-        return nullptr;
-      }
+    Gpu* const gpu = device < 0 ? nullptr : GpuRows::engine(device, problem);
+    if (device >= 0 && !gpu) {
+      if (problem.empty()) problem = "its device is not the current one";
+      return nullptr;
     }
     std::lock_guard<std::mutex> guard(lock);
     Places*& one = all[device + 1];

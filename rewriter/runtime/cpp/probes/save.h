@@ -94,9 +94,8 @@ class Save : public Probe {
       item.file = file;
     } else if (result == Result::full) {
       item.unsaved = "--max-bytes was reached";
-      std::string message = "--max-bytes: with this tensor there would be more than ";
-      message += std::to_string(saved->most) + " bytes; nothing more is saved, and the model runs on";
-      recorder.warn("save", message);
+      recorder.warn("save", "--max-bytes: with this tensor there would be more than " + std::to_string(saved->most) +
+          " bytes; nothing more is saved, and the model runs on");
     } else {
       item.unsaved = result == Result::failed ? "the disk had no room for what came before it"
                                               : "there is no memory to copy it to";

@@ -25,8 +25,7 @@ inline std::string pickle_tuple(const std::vector<int64_t>& numbers) {
 // `_rebuild_tensor_v2` of a typed storage, or for dtypes that have no such class
 // `_rebuild_tensor_v3` of bytes and the dtype.
 inline std::string pickle_tensor(
-    int32_t dtype, int64_t numel, const std::vector<int64_t>& shape,
-    const std::vector<int64_t>& stride) {
+    int32_t dtype, int64_t numel, const std::vector<int64_t>& shape, const std::vector<int64_t>& stride) {
   auto text = [](const char* value) {
     std::size_t size = std::strlen(value);
     return std::string("X") + static_cast<char>(size) + std::string(3, '\0') + value;

@@ -213,8 +213,7 @@ inline Value keep(void* call, const Content& content) noexcept {
 }
 
 inline Value keep_view(
-    void* call, Value of, int64_t dim, const int64_t* sizes, const int64_t* strides,
-    int64_t offset) noexcept {
+    void* call, Value of, int64_t dim, const int64_t* sizes, const int64_t* strides, int64_t offset) noexcept {
   Content content;
   content.kind = Content::Kind::view;
   content.seen = {false, false, true, -1, 0, -1, dim, offset, sizes, strides, of.handle, nullptr};

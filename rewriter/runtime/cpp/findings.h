@@ -88,10 +88,7 @@ inline void flush_python() {
   int (*const run)(const char*) = loaded("PyRun_SimpleString");
   if (!initialized || !holds_lock || !ensure || !run || !initialized()) return;
   const char* const text = "import sys\nfor _ in (sys.stdout, sys.stderr):\n  try: _.flush()\n  except Exception: 0\n";
-  if (holds_lock()) {
-    run(text);
-    return;
-  }
+  if (holds_lock()) return static_cast<void>(run(text));
   static std::promise<void> done;
   auto flushed = done.get_future();
   std::thread([=] {

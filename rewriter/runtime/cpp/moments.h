@@ -63,8 +63,7 @@ class Moments {
   };
 
   static void make(
-      Moment& moment, const ProbedLaunch& launch, const char* phase, const Labels& labels,
-      const Probes& probes) {
+      Moment& moment, const ProbedLaunch& launch, const char* phase, const Labels& labels, const Probes& probes) {
     moment.launch = &launch;
     moment.phase = phase;
     moment.labels = &labels;

@@ -122,17 +122,11 @@ PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit_inductor_rewriter_lines() {
   using namespace inductor_rewriter::python;
-  struct {
-    PyObject** to;
-    const char* text;
-  } const names[] = {
-      {&name_cdata, "_cdata"},
-      {&name_is_neg, "is_neg"},
-      {&name_write, "write"},
-      {&name_flush, "flush"},
+  const std::pair<PyObject**, const char*> names[] = {
+      {&name_cdata, "_cdata"}, {&name_is_neg, "is_neg"}, {&name_write, "write"}, {&name_flush, "flush"},
       {&name_fileno, "fileno"}};
-  for (const auto& name : names) {
-    if (!*name.to && !(*name.to = PyUnicode_InternFromString(name.text))) return nullptr;
+  for (const auto& [to, text] : names) {
+    if (!*to && !(*to = PyUnicode_InternFromString(text))) return nullptr;
   }
   Owned made(PyModule_Create(&module));
   if (!made) return nullptr;

@@ -131,8 +131,10 @@ int32_t __float_as_int(float value) { return as<int32_t>(value); }
 
 #include "engine/kernel.h"
 #define private public  // the driver's functions are put in
+#define protected public
 #include "engine/gpu.h"
 #undef private
+#undef protected
 #include "engine/bands.h"
 #include "engine/cpu.h"
 

@@ -336,8 +336,7 @@ struct Look<Narrow<Type>> {
 // are not finite or near the limit.
 template <class Kind>
 INDUCTOR_REWRITER_DEVICE void add_some(
-    Sums<typename Kind::Extreme>& sums, const Vector& vector, int count, const Origin& origin,
-    Shared& shared) {
+    Sums<typename Kind::Extreme>& sums, const Vector& vector, int count, const Origin& origin, Shared& shared) {
 #pragma unroll 1
   for (int i = 0; i < count; ++i) {
     sums = add_value<Kind>(sums, value_of(vector, i, origin.dtype), origin, shared);

@@ -152,8 +152,7 @@ INDUCTOR_REWRITER_DEVICE void measure(
 
 // Measures a block's share of a tensor, up to the results of its threads.
 INDUCTOR_REWRITER_DEVICE void measure_share(
-    const Task& task, uint32_t block, Share& share, Origin& origin, Shared& shared,
-    Found& found) {
+    const Task& task, uint32_t block, Share& share, Origin& origin, Shared& shared, Found& found) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
   const int32_t dtype = task.dtype;
   const bool is_wide = dtype == dtypes::int64 || dtype == dtypes::uint64;

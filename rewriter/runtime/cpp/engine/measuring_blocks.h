@@ -239,8 +239,7 @@ INDUCTOR_REWRITER_DEVICE int64_t count_of(const AnyTask& task, uint32_t block, i
 // Merges the partial results that all warps have read, round by round; the first warp gets the result.
 template <class Read>
 INDUCTOR_REWRITER_DEVICE void merge(
-    const Read& read, int count, bool split, bool is_wide, bool is_huge, Shared& shared,
-    Sum& total) {
+    const Read& read, int count, bool split, bool is_wide, bool is_huge, Shared& shared, Sum& total) {
   const int warp = static_cast<int>(threadIdx.x) / 32, start = 32 * warp;
   const uint64_t finite = merge_parts(read, start, count, split, is_wide, is_huge, total);
   if (count <= 32) return;

@@ -58,8 +58,7 @@ INDUCTOR_REWRITER_DEVICE double sample_quickly(const char* from) {
 // are (vectors.h).
 template <class Type, class Reader>
 INDUCTOR_REWRITER_DEVICE void measure_quickly(
-    const QuickTask& task, const QuickRows& rows, uint32_t block, Shared& counts,
-    QuickShared& shared) {
+    const QuickTask& task, const QuickRows& rows, uint32_t block, Shared& counts, QuickShared& shared) {
   using Kind = Narrow<Type>;
   using Extreme = typename Type::Extreme;
   constexpr int per = Type::pairs ? 8 : 4;
@@ -159,8 +158,7 @@ INDUCTOR_REWRITER_DEVICE void measure_quickly(
 
 template <class Type>
 INDUCTOR_REWRITER_DEVICE void measure_quickly(
-    const QuickTask& task, const QuickRows& rows, uint32_t block, Shared& counts,
-    QuickShared& shared) {
+    const QuickTask& task, const QuickRows& rows, uint32_t block, Shared& counts, QuickShared& shared) {
   if (rows.kind == QuickRows::contiguous) {
     measure_quickly<Type, Aligned<Type, false>>(task, rows, block, counts, shared);
   } else if (rows.kind == QuickRows::aligned) {

@@ -91,9 +91,8 @@ inline void make_guarded(AtenTensorHandle made, const Memory& memory, int64_t gu
       aoti_torch_delete_tensor_object(static_cast<AtenTensorHandle>(whole));
     };
     if (!from_blob(
-            to.memory.address, dim, sizes, strides, 0, memory.dtype, memory.device_type,
-            memory.device_index, &to.buffer.handle, aoti_torch_layout_strided(), nullptr, 0, let_go,
-            kept)) {
+            to.memory.address, dim, sizes, strides, 0, memory.dtype, memory.device_type, memory.device_index,
+            &to.buffer.handle, aoti_torch_layout_strided(), nullptr, 0, let_go, kept)) {
       return;
     }
     aoti_torch_delete_tensor_object(kept);

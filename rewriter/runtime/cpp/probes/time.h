@@ -67,8 +67,7 @@ class Time : public Probe {
   }
 
   static void read(
-      Event& event, Recorder& recorder, RunningCall& call, const Clocks& clocks, void* mark,
-      void* stopped) {
+      Event& event, Recorder& recorder, RunningCall& call, const Clocks& clocks, void* mark, void* stopped) {
     static int (*const wait)(void*) = find_driver("cuEventSynchronize");
     static int (*const between)(float*, void*, void*) = find_driver("cuEventElapsedTime");
     float start = 0, duration = 0;
@@ -82,8 +81,7 @@ class Time : public Probe {
   static double rounded(double value) { return std::round(value * 1000) / 1000; }
 
   static void report(
-      const Event& event, Recorder& recorder, RunningCall& call, double start, double duration,
-      const char* clock) {
+      const Event& event, Recorder& recorder, RunningCall& call, double start, double duration, const char* clock) {
     recorder.note(call, event, [&](Json& json) {
       json.key("time").open('{').key("start_us").number(rounded(start));
       json.key("duration_us").number(rounded(duration)).key("clock").string(clock).close('}');

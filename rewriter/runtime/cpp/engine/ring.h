@@ -98,14 +98,15 @@ class Ring {
   }
 
   // Releases `count` rows from `first` on: they were read, or nobody will read them. Who reads them may finish in any
-  // order.
-  void release(uint64_t first, uint32_t count) {
+  // order. Returns the last row up to which all are released.
+  uint64_t release(uint64_t first, uint32_t count) {
     waiting_[first % capacity] = count;
     while (const uint32_t some = waiting_[unread_ % capacity]) {
       waiting_[unread_ % capacity] = 0;
       unread_ += some;
     }
     released_.store(unread_ - 1, std::memory_order_release);
+    return unread_ - 1;
   }
 
  private:

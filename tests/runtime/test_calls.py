@@ -125,6 +125,7 @@ def test_two_wrappers_keep_their_own_last_calls(dump: Path) -> None:
 
 
 @pytest.mark.programs
+@pytest.mark.usefixtures("warm_python")
 def test_a_killed_process_leaves_the_last_calls_and_what_it_was_in(dump: Path) -> None:
     program = (
         "import os, signal, torch\n"

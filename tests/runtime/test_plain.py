@@ -215,6 +215,7 @@ def test_instrument_knows_what_it_has() -> None:
 
 
 @pytest.mark.programs
+@pytest.mark.usefixtures("warm_python")
 def test_without_a_compiler_it_takes_the_place_of_the_recorder(tmp_path: Path) -> None:
     """What it lacks is refused, with the reason why there is no recorder."""
     table = [row(after=[["out", "y"]])]

@@ -461,6 +461,7 @@ def test_files(dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (a, b.mT.contiguous().mT),
         (a[2:, ::2], b[2:, ::2]),
         (a[1:2], b[1:2]),
+        (a[:0], b[:0]),
     ]
     files = [
         (save(x, tmp_path / f"{i}a.pt"), save(y, tmp_path / f"{i}b.pt"), USUAL)

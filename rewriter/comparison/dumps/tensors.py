@@ -66,7 +66,7 @@ def _compare(a: Path, b: Path, tolerance: Tolerance) -> Metrics:
     if one.numel != other.numel:
         raise corrupt(a, f"it is of shape {one.shape}, {b} of {other.shape}")
     # The order of the dimensions in memory, if both have the same and their elements fill it.
-    order = one.order
+    order = one.order if one.numel else None
     if order is None or one.shape != other.shape or order != other.order:
         x, y = _load(a), _load(b)
         if x.shape != y.shape:

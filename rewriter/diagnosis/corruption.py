@@ -22,7 +22,7 @@ from rewriter.dump import launched, saved
 from rewriter.dump.documents import LaunchRow
 from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.dump.rows import TensorRow
-from rewriter.execution.dumped_wrappers import is_whole, wrapper_of
+from rewriter.execution.dumped_wrappers import is_whole, unrecorded_results, wrapper_of
 from rewriter.locate.types import Launch
 
 _MOST_FINDINGS = 8  # of a call
@@ -184,6 +184,7 @@ class _Tracker:
         self._updates = [(at, x) for at, x in enumerate(text) if re.search(r"\w_\(", x)]
         # By scope, and the name under which the memory was allocated.
         self._last: dict[tuple[str, str], ValueRecord] = {}
+        self._unrecorded = unrecorded_results(run)
         self._arriving: set[str] = set()  # arguments of collectives: their values arrive later
 
     def pairs(self) -> Iterator[tuple[ValueRecord, ValueRecord]]:
@@ -209,7 +210,7 @@ class _Tracker:
             name, root = row.arg, roots[row.arg]
             now = ValueRecord(step, row, root)
             is_read = row.phase == "after" and row.role == "in" and root not in writes
-            is_known = root not in self._arriving
+            is_known = root not in self._arriving and root not in self._unrecorded
             if is_read and is_known and name in before and _alike(before[name], row):
                 yield replace(now, row=before[name]), now
             # A view may show only a part of its variable; the rest matches whole variables.

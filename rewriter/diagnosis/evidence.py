@@ -21,7 +21,7 @@ from rewriter.dump import launched
 from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.dump.rows import EventRow, TensorRow, ValueRow
-from rewriter.execution.dumped_wrappers import wrapper_of
+from rewriter.execution.dumped_wrappers import flow_of, wrapper_of
 from rewriter.locate.types import Launch
 from rewriter.locate.vocabulary import kind_of
 
@@ -31,7 +31,7 @@ class Evidence:
 
     def __init__(self, dump: Dump, run: RunDump, step: RunStep, flow: Flow | None = None) -> None:
         self._dump, self._run, self._step = dump, run, step
-        self._flow = flow or Flow(run)
+        self._flow = flow or flow_of(run)
         self._forward = Forward(dump, run)
         self.rows = self._flow.rows(self._flow.nodes[step.position])
         self.facts = run.launch_row(step.launch)

@@ -28,6 +28,7 @@ from rewriter.dump import dataflow, saved
 from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.dump.rows import TensorRow
+from rewriter.execution.dumped_wrappers import flow_of
 
 if TYPE_CHECKING:
     import torch
@@ -91,7 +92,7 @@ def compare_outputs(
     """
     seen = []
     for run in sorted(dump.runs, key=lambda run: (run.number, run.rank)):
-        nodes = dataflow.trace(run)
+        nodes = flow_of(run).nodes
         last = dataflow.outputs(nodes)
         if last is None:
             continue

@@ -22,10 +22,11 @@ from rewriter.diagnosis.evidence import sources_of
 from rewriter.diagnosis.fill_patterns import Filling
 from rewriter.diagnosis.filled_values import ComparedValue, Pair, compare_rows
 from rewriter.diagnosis.returned import outputs_of
-from rewriter.dump import dataflow, launched
+from rewriter.dump import launched
 from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.reading import Dump, RunDump, RunStep, open_dump
 from rewriter.dump.rows import TensorRow
+from rewriter.execution.dumped_wrappers import flow_of
 
 _CHANCE = re.compile("atomic|rand|philox", re.IGNORECASE)
 Place = tuple[str, int, int]  # the call, the launch, and which time it ran
@@ -230,7 +231,7 @@ def judge(
             found.append(read)
             continue
         if run.name not in flows:
-            nodes = dataflow.trace(run)
+            nodes = flow_of(run).nodes
             flows[run.name] = nodes, _returned(run, nodes)
         nodes, returned = flows[run.name]
         at = one.steps[0].position

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from rewriter.diagnosis.verdict_values import Earlier
-from rewriter.dump import dataflow, launched
+from rewriter.dump import launched
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.dump.rows import TensorRow
-from rewriter.execution.dumped_wrappers import wrapper_of
+from rewriter.execution.dumped_wrappers import flow_of, wrapper_of
 
 _LOOKED_AT = 8  # earlier calls
 _SUFFIXES = {1: "st", 2: "nd", 3: "rd"}
@@ -77,6 +77,6 @@ def _given(run: RunDump, launch: int | None, iteration: int) -> Iterator[TensorR
         return
     given = launched.results(run.rows(step))
     if launch is not None:
-        flow = dataflow.Flow(run)
+        flow = flow_of(run)
         given = launched.reads(flow.rows(flow.nodes[step.position]))
     yield from (row for row in launched.tensors(given) if row.is_measured)

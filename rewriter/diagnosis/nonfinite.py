@@ -29,11 +29,12 @@ from rewriter.diagnosis.verdict import NonFiniteState, NonFiniteVerdict
 from rewriter.diagnosis.verdict_text import is_after
 from rewriter.diagnosis.verdict_values import Held, Producer, VerdictArgument
 from rewriter.dump import launched
-from rewriter.dump.dataflow import Flow, FlowNode
+from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.reading import Dump, RunDump, is_recorded, open_dump
 from rewriter.dump.rows import NonFinite as What
 from rewriter.dump.rows import TensorRow
 from rewriter.dump.saved import where
+from rewriter.execution.dumped_wrappers import flow_of
 from rewriter.model_names.graph import parse_inlined
 
 
@@ -115,7 +116,7 @@ class _OriginVerdicts:
         self._dump, self._run, self._origin, self._values = dump, run, origin, values
         self._known_before = known_before
         self._calls = CallHistory(dump)
-        self._flow = Flow(run)
+        self._flow = flow_of(run)
 
     def verdicts(self) -> tuple[NonFiniteVerdict, ...]:
         origin = self._origin

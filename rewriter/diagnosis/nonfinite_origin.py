@@ -24,7 +24,7 @@ from rewriter.dump.allowed import Allowed
 from rewriter.dump.dataflow import Flow, FlowNode, NoResult, ValueOrigin
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.dump.rows import EventRow, TensorRow
-from rewriter.execution.dumped_wrappers import are_writes_recorded
+from rewriter.execution.dumped_wrappers import are_writes_recorded, flow_of
 from rewriter.locate.operators import takes_shape
 
 _ANY_NAN = re.compile(rb'"nan":\s*[1-9]')
@@ -64,7 +64,7 @@ def infinite_origins_of(run: RunDump, allowed: Allowed) -> Iterator[Origin]:
     """Yield the infinities of one call that a launch computed and no later one absorbs."""
     if not _ANY_INFINITY.search(run.event_bytes()):
         return
-    flow = Flow(run)
+    flow = flow_of(run)
     for node in infinities.remaining(flow, len(run.steps), allowed):
         yield Origin("infinite", node, infinities.held(flow, node, allowed))
 
@@ -75,7 +75,7 @@ def origins_of(run: RunDump, allowed: Allowed) -> Iterator[Origin]:
     # Event files may be long, and most have no NaN: search before parsing.
     if not _ANY_NAN.search(run.event_bytes()):
         return
-    flow = Flow(run)
+    flow = flow_of(run)
     steps = _steps_with_nan(run, flow, allowed)
     if (first := next(steps, None)) is None:
         return
@@ -154,7 +154,7 @@ def _is_undefined(flow: Flow, node: FlowNode, row: TensorRow) -> bool:
         return False
     later = flow.nodes[node.step.position + 1 :]
     reader = next((x for x in later if made in x.origins), None)
-    return reader is not None and takes_shape(reader.step.kernel)
+    return made in flow.unseen if reader is None else takes_shape(reader.step.kernel)
 
 
 def _allowed_maker(flow: Flow, node: FlowNode, row: TensorRow, allowed: Allowed) -> FlowNode | None:

@@ -22,7 +22,7 @@ class Output:
 
 
 def outputs_of(run: RunDump, nodes: Sequence[FlowNode]) -> Iterator[Output]:
-    """The outputs of a call that recorded launches wrote; `nodes` is what `dataflow.trace` has."""
+    """The outputs of a call that recorded launches wrote; `nodes` are those of a `Flow`."""
     last = dataflow.outputs(nodes)
     if last is None:
         return

@@ -27,7 +27,7 @@ from rewriter.dump import dataflow, launched
 from rewriter.dump.dataflow import NoResult
 from rewriter.dump.reading import Dump, RunDump, open_dump
 from rewriter.dump.rows import CoverageRow, MemoryRow, TensorRow
-from rewriter.execution.dumped_wrappers import wrapper_of
+from rewriter.execution.dumped_wrappers import flow_of, wrapper_of
 from rewriter.locate.types import MemoryEvent
 from rewriter.locate.vocabulary import kind_of
 
@@ -254,7 +254,7 @@ def _of_row(run: RunDump, row: MemoryRow) -> Finding:
 
 def _of_read(read: UnwrittenRead) -> Finding:
     run, step = read.difference.pair.first, read.difference.steps[0]
-    history, nodes = _history(run), dataflow.trace(run)
+    history, nodes = _history(run), flow_of(run).nodes
     fillings = {filling for filling, _ in read.given.values()}
     order: tuple[Filling, ...] = ("stale", "poison")
     filling: Filling = next((each for each in order if each in fillings), "bounds")
@@ -311,7 +311,7 @@ _Fingerprints = tuple[tuple[str, ...], tuple[str, ...]]
 def _outputs(dump: Dump) -> Iterator[tuple[_Key, _Fingerprints]]:
     """The fingerprints of what calls leave to their caller, by wrapper, call and name."""
     for run in dump.runs:
-        flow = dataflow.Flow(run)
+        flow = flow_of(run)
         last = dataflow.outputs(flow.nodes)
         if last is None:
             continue

@@ -17,7 +17,7 @@ from rewriter.dump import dataflow, launched
 from rewriter.dump.dataflow import Flow
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.dump.rows import TensorRow
-from rewriter.execution.dumped_wrappers import wrapper_of
+from rewriter.execution.dumped_wrappers import flow_of, wrapper_of
 
 
 class Forward:
@@ -70,7 +70,7 @@ class Forward:
     @cached_property
     def _flow(self) -> Flow:
         assert self.run is not None
-        return Flow(self.run)
+        return flow_of(self.run)
 
     def _producer(self, variable: str) -> Producer | None:
         """The producer of a variable of the forward, by its rows, or else by its text."""
@@ -106,6 +106,6 @@ def _inputs(run: RunDump) -> dict[str, TensorRow]:
 
 def _left(run: RunDump) -> dict[str, TensorRow]:
     """The recorded values of variables: as inputs of the call, or else as it returned them."""
-    last = dataflow.outputs(dataflow.trace(run))
+    last = dataflow.outputs(flow_of(run).nodes)
     rows = [row for row in last.returned if isinstance(row, TensorRow)] if last else []
     return {dataflow.output_variable(row.arg): row for row in reversed(rows)} | _inputs(run)

@@ -3,11 +3,15 @@
 Memory holds what was written to it last, under any of its names; the table of launches says which
 names share memory. If that is not the value that was read, as for a parameter of a subgraph, the
 value itself is searched for, by its digest or by its statistics.
+
+A launch that was not recorded may have written what a later one reads. The wrapper says so: its
+launches are handed over as `launches`, without which nothing is known of such a launch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
@@ -21,6 +25,7 @@ from rewriter.dump.launched import OUTPUTS, RecordedLaunch, variable
 from rewriter.dump.reading import RunDump, RunStep
 from rewriter.dump.rows import EventRow, TensorRow, renamed
 from rewriter.locate.names import canonical, launch_keys
+from rewriter.locate.types import Argument, Launch
 
 _KEPT = 1024  # steps whose results are kept in memory
 
@@ -94,12 +99,19 @@ class Flow:
     """The steps of a run in order, and the rows of each with its inputs from other steps.
 
     If a value was recorded when it was made and not again when it was read, the row of its producer
-    is used. Rows are read from disk when they are needed.
+    is used. Rows are read from disk when they are needed. `launches` are those of the wrapper.
+
+    The last node is not a launch: it stands for the outputs of the call, if these are known, and
+    reads what the call returns. `unseen` are the values that launches read which were not recorded.
     """
 
-    def __init__(self, run: RunDump) -> None:
+    def __init__(self, run: RunDump, launches: Sequence[Launch] = ()) -> None:
         self._run = run
-        self.nodes = trace(run)
+        tracer = _Tracer(run, launches)
+        self.nodes = [tracer.node(run, step, run.rows(step)) for step in run.steps]
+        if (last := tracer.outputs(run, self.nodes)) is not None:
+            self.nodes.append(last)
+        self.unseen: Collection[ValueOrigin] = tracer.unseen
         self._made = lru_cache(maxsize=_KEPT)(self._results)
 
     def rows(self, node: FlowNode) -> list[EventRow]:
@@ -141,20 +153,8 @@ class Flow:
                 )
 
 
-def trace(run: RunDump) -> list[FlowNode]:
-    """The steps of a run in order, with the sources of their inputs.
-
-    The last one is not a launch: it stands for the outputs of the call, if these are known, and
-    reads what the call returns.
-    """
-    tracer = _Tracer()
-    nodes = [tracer.node(run, step, run.rows(step)) for step in run.steps]
-    last = tracer.outputs(run, nodes)
-    return [*nodes, last] if last else nodes
-
-
 def outputs(nodes: Sequence[FlowNode]) -> FlowNode | None:
-    """The node for the outputs of the call, among those that `trace` returned."""
+    """The node for the outputs of the call, among those of a `Flow`."""
     last = nodes[-1] if nodes else None
     return last if last is not None and last.place.kernel == OUTPUTS else None
 
@@ -172,7 +172,18 @@ def _no_keys(name: str) -> Keys:
 class _Tracer:
     """Follows one run: which step wrote which name, and which value."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: RunDump, launches: Sequence[Launch]) -> None:
+        self._launches = {x.index: x for x in launches}
+        self._missed: dict[str, list[Launch]] = defaultdict(list)  # not recorded, by scope
+        ran = {step.launch for step in run.steps}
+        for launch in launches:
+            is_skipped = launch.conditional and launch.index in run.table
+            if launch.index not in ran and not is_skipped:
+                self._missed[launch.scope].append(launch)
+        self._at: dict[str, int] = {}  # by scope, the launch that was recorded last
+        # The buffers that a launch wrote last whose result is not known, by scope and name.
+        self._lost: set[tuple[str, str]] = set()
+        self.unseen: set[ValueOrigin] = set()
         # By scope and name of a buffer: its last writers, and the names that these used, since
         # parts of a buffer may have their own names and writers.
         self._memory: dict[tuple[str, str], dict[str, ValueOrigin]] = {}
@@ -193,6 +204,8 @@ class _Tracer:
         place = launched.recorded(run, step)
         memory = facts.buffers
         got, written = launched.given(rows), launched.tensors(launched.results(rows))
+        if step.launch is not None:
+            self._pass_over(place.scope, step.launch)
         # In a launch that repeats, a name from the previous iteration says nothing.
         again = facts.repeats
         after = {row.arg: row for row in written}
@@ -207,6 +220,8 @@ class _Tracer:
                 sources[name] = self._whole(writers, after.get(name))
         keys = self._keys(place, got, written, tuple(sources.values()))
         slots = self._write(place, memory, written, keys)
+        if launch := self._launches.get(-1 if step.launch is None else step.launch):
+            self._forget(place.scope, launched.unknown_results(launch, facts, rows))
         carried = {name for name, _ in unread}
         views = {
             name: more[0].replace(name, "", 1)
@@ -215,20 +230,46 @@ class _Tracer:
         }
         return FlowNode(step, place, sources, slots, keys, unread, views)
 
+    def _pass_over(self, scope: str, launch: int | None) -> None:
+        """Forget what the launches wrote that were not recorded between the last one of a scope and
+        the next one, `None` for the end of the call."""
+        last = self._at.get(scope, -1)
+        for missed in self._missed.get(scope, ()):
+            is_after, is_before = missed.index > last, launch is None or missed.index < launch
+            is_again = launch is not None and launch <= last  # in a loop
+            if is_after or is_before if is_again else is_after and is_before:
+                for argument in missed.tensors:
+                    if argument.role != "out":
+                        self.unseen |= {*self._writers(scope, {}, argument.buffer).values()}
+                self._forget(scope, missed.may_write)
+        if launch is not None:
+            self._at[scope] = launch
+
+    def _forget(self, scope: str, written: Iterable[Argument]) -> None:
+        """Forget what was in the buffers of these arguments."""
+        for argument in written:
+            self._lost.add((scope, argument.buffer))
+            self._memory.setdefault((scope, argument.buffer), {}).clear()
+
     def outputs(self, run: RunDump, nodes: Sequence[FlowNode]) -> FlowNode | None:
         """The outputs of the call among the results of its launches, with their last writers."""
         scopes = {node.place.scope for node in nodes}
+        for scope in {*self._missed}:
+            self._pass_over(scope, None)
         returned = next((x for x in run.facts.outputs.items() if x[0] in scopes), None)
         if returned is None:
             return None
         scope, names = returned
+        lost = {name for _, name in self._lost}
         got: dict[str, tuple[ValueOrigin, ...]] = {}
         earlier: dict[str, tuple[ValueOrigin, ...]] = {}
         rows: list[TensorRow | NoResult] = []
         for position, name in enumerate(names):
             writers = self._memory.get((scope, name)) or self._by_name.get(name)
             label = f"{position}: {name}"
-            if writers:
+            if name and name in lost:
+                rows.append(NoResult(f"{name}, whose last writer was not recorded", False, name))
+            elif writers:
                 source = max(writers.values(), key=lambda source: source.step)
                 written = launched.results(run.rows(run.steps[source.step]))
                 got[label] = (source,)
@@ -267,6 +308,8 @@ class _Tracer:
         writers = self._memory.get((scope, root), {})
         if name in writers:
             return {name: writers[name]}
+        if (scope, root) in self._lost:
+            return {}
         if not writers and root in self._inputs:
             return {name: self._inputs[root]}
         return writers
@@ -306,6 +349,8 @@ class _Tracer:
         name, known = variable(row.arg), self._memory[scope, root]
         if name == root or self._filled.get((scope, root)) == (row.dtype, row.size):
             return True
+        if (scope, root) in self._lost:
+            return False
         largest = max((self._sizes[source][1] for source in known.values()), default=0)
         return row.role == "inout" and name not in known and row.size >= largest
 
@@ -326,6 +371,7 @@ class _Tracer:
                 if self._fills(place.scope, root, row):
                     self._filled[place.scope, root] = (row.dtype, row.size)
                     writers.clear()
+                    self._lost.discard((place.scope, root))
                 writers[name] = source
                 self._by_name[root] = writers
                 self._near[source] = (canonical(place.kernel), slot)

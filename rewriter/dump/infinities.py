@@ -117,6 +117,8 @@ def _remain(
         source = waiting.pop()
         following = readers[source]
         launches = [node for node in following if not node.returned]
+        if not following and source in flow.unseen:
+            continue  # a launch that was not recorded may absorb them
         if not launches:
             return True
         absorbed = [node for node in launches if not held(flow, node)]

@@ -13,6 +13,7 @@ from rewriter.dump.documents import LaunchRow
 from rewriter.dump.names import SourceLine
 from rewriter.dump.reading import RunDump, RunStep, label
 from rewriter.dump.rows import EventRow, TensorRow, ValueRow
+from rewriter.locate.types import Argument, Launch
 
 OUTPUTS = "outputs"  # the kernel of the step that stands for the outputs of a call
 _MEMBER = re.compile(r"\[\d+\]|\.\d+$")  # a member of a list; another view of the same tensor
@@ -101,6 +102,16 @@ def results(rows: Sequence[EventRow]) -> list[ValueRow]:
     if rows and rows[0].phase == "inputs":
         return values(rows)
     return [row for row in _after(rows) if row.role != "in"]
+
+
+def unknown_results(
+    launch: Launch, facts: LaunchRow, rows: Sequence[EventRow]
+) -> tuple[Argument, ...]:
+    """What a launch may have written, by its text, and of which its rows have no result."""
+    known = {buffer_of(facts, row.arg) for row in tensors(results(rows))}
+    # The roles of an operator of a user are known when it runs.
+    read = {row.arg for row in tensors(rows) if row.role == "in"}
+    return tuple(x for x in launch.may_write if x.buffer not in known and x.name not in read)
 
 
 def unread(facts: LaunchRow, read: Sequence[ValueRow]) -> tuple[tuple[str, Role], ...]:

@@ -18,8 +18,10 @@ from rewriter.artifact.types import Wrapper
 from rewriter.artifact.wrapper_file import read_wrapper
 from rewriter.core import markers
 from rewriter.core.errors import RewriterError
+from rewriter.dump import launched
+from rewriter.dump.dataflow import Flow
 from rewriter.dump.document_files import MANIFEST
-from rewriter.dump.reading import RunDump
+from rewriter.dump.reading import RunDump, RunStep
 from rewriter.instrumentation import options_line
 from rewriter.instrumentation.types import Selection
 
@@ -80,12 +82,27 @@ def is_whole(run: RunDump) -> bool:
     return run.table.keys() >= {x.index for x in wrapper.launches}
 
 
-def unrecorded_results(run: RunDump) -> set[str]:
-    """The buffers that launches write which were not recorded, as far as the wrapper tells."""
+def flow_of(run: RunDump) -> Flow:
+    """Where the values of a run came from, as far as it was recorded."""
     wrapper = wrapper_of(run)
-    launches = () if wrapper is None else wrapper.launches
-    missed = (x for x in launches if x.index not in run.table)
-    return {x.buffer for launch in missed for x in launch.args if x.role != "in"}
+    return Flow(run, () if wrapper is None else wrapper.launches)
+
+
+def unrecorded_results(run: RunDump) -> set[str]:
+    """The buffers that launches may write of which a result was not recorded, as far as the wrapper
+    tells: of launches that --launches or --kernels left out, or arguments that --roles did."""
+    wrapper = wrapper_of(run)
+    steps: dict[int | None, list[RunStep]] = {}
+    for step in run.steps:
+        steps.setdefault(step.launch, []).append(step)
+    found: set[str] = set()
+    for launch in () if wrapper is None else wrapper.launches:
+        facts, ran = run.launch_row(launch.index), steps.get(launch.index, [])
+        if not ran and not (launch.conditional and launch.index in run.table):
+            found.update(x.buffer for x in launch.may_write)
+        for step in ran:
+            found.update(x.buffer for x in launched.unknown_results(launch, facts, run.rows(step)))
+    return found
 
 
 def are_writes_recorded(run: RunDump, buffers: Collection[str]) -> bool:

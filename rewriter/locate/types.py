@@ -114,6 +114,13 @@ class Launch:
         return tuple(x for x in self.args if x.type == "tensor")
 
     @property
+    def may_write(self) -> tuple[Argument, ...]:
+        """The tensors that it writes, as far as the text tells: of an operator of a user, that may
+        be any."""
+        is_open = self.kind == "custom_op"
+        return tuple(x for x in self.tensors if is_open or x.role != "in")
+
+    @property
     def is_last(self) -> bool:
         """Whether no line can follow it, because it is a `return`."""
         return bool(self.insertion_point.open_ended)

@@ -16,8 +16,8 @@ from rewriter.comparison.dumps.types import (
 from rewriter.core.errors import RewriterError
 from rewriter.core.text import counted
 from rewriter.diagnosis.next_commands import after_comparison
-from rewriter.dump.dataflow import trace
 from rewriter.dump.reading import RunDump, open_dump
+from rewriter.execution.dumped_wrappers import flow_of
 from rewriter.report.findings import sentence
 from rewriter.report.flow import Place, places
 from rewriter.report.histogram import error_tiles
@@ -122,7 +122,7 @@ def _tiled(launch: ReportedLaunch, paths: tuple[Path, Path]) -> ReportedLaunch:
 
 def _placed(launches: list[ReportedLaunch], run: RunDump | None) -> tuple[ReportedLaunch, ...]:
     """With layers and edges as in dump A, as far as that is still there."""
-    nodes = [] if run is None else trace(run)
+    nodes = [] if run is None else flow_of(run).nodes
     found = () if run is None else places(run, nodes)
     steps = {node.step.position: place for node, place in zip(nodes, found, strict=True)}
     pairs = [(x, x.difference.a if x.difference else None) for x in launches]

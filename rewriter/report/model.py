@@ -16,13 +16,14 @@ from rewriter.diagnosis.findings import Finding as Diagnosed
 from rewriter.diagnosis.next_commands import ALONE, alone, is_saved
 from rewriter.diagnosis.nonfinite_origin import infinite_origins_of, overflow_of
 from rewriter.diagnosis.verdict import CrashVerdict
-from rewriter.dump import dataflow, launched
+from rewriter.dump import launched
 from rewriter.dump.allowed import Allowed
 from rewriter.dump.document_files import MANIFEST
 from rewriter.dump.documents import Manifest
 from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.dump.rows import ErrorRow, EventRow, TensorRow
 from rewriter.execution.conclusion import read_conclusion
+from rewriter.execution.dumped_wrappers import flow_of
 from rewriter.report import findings, overview, trends, verdicts
 from rewriter.report.findings import sentence
 from rewriter.report.flow import places
@@ -150,7 +151,7 @@ def _read_run(
 
     Raises `RewriterError` where the dump is not as a runtime writes it.
     """
-    flow = dataflow.Flow(dumped)
+    flow = flow_of(dumped)
     allowed = Allowed(dumped.manifest.allow)
     nodes = flow.nodes[: len(dumped.steps)]
     launches = [

@@ -145,7 +145,7 @@ class ReportedLaunch:
 
     `source` is that of its kernel in the wrapper that was called, empty where it is not known.
     `computes` says that it was given numbers that may be infinite: see
-    `rewriter.dump.dataflow.computes`. `layer` is a part of the model, such as `blocks.2`, empty if
+    `rewriter.dump.launched.computes`. `layer` is a part of the model, such as `blocks.2`, empty if
     it is not known; `given` has inputs: the name, the position that wrote it, and the name there.
     """
 

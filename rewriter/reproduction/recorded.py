@@ -18,7 +18,7 @@ from rewriter.dump.document_files import corrupt
 from rewriter.dump.reading import RunDump, RunStep, label, open_dump
 from rewriter.dump.rows import ScalarRow, TensorRow, finite
 from rewriter.dump.saved import file_of
-from rewriter.execution.dumped_wrappers import plain_wrapper_of
+from rewriter.execution.dumped_wrappers import flow_of, plain_wrapper_of
 from rewriter.locate.types import Launch
 from rewriter.reproduction.types import Recorded, Tensor, not_saved
 
@@ -65,7 +65,7 @@ def _of_run(run: RunDump, index: int, iteration: int, *, needs_values: bool) -> 
     launch = next((x for x in wrapper.launches if x.index == index), None)
     if launch is None:
         raise corrupt(wrapper.path, f"it has no launch #{index}, which {run.name} recorded")
-    flow = Flow(run)
+    flow = flow_of(run)
     node = next(x for x in flow.nodes if x.step.which == (index, iteration))
     written = {
         row.arg: _tensor(run, row) for row in launched.tensors(launched.results(flow.rows(node)))

@@ -41,6 +41,7 @@ from rewriter.dump.launched import OUTPUTS
 from rewriter.dump.names import KEPT
 from rewriter.dump.reading import Dump, RunDump, open_dump
 from rewriter.dump.rows import TensorRow, ValueRow
+from rewriter.execution.dumped_wrappers import flow_of
 from rewriter.instrumentation.matching import matches
 from rewriter.locate.names import canonical
 
@@ -199,7 +200,7 @@ def compare_runs(
     report: Callable[[], None] = lambda: None,
 ) -> RunComparison:
     """Compare two calls of a wrapper; `report` is called after each launch of `a`."""
-    flow_a, flow_b = Flow(a), Flow(b)
+    flow_a, flow_b = flow_of(a), flow_of(b)
     nodes_a, nodes_b = flow_a.nodes, flow_b.nodes
     pairs = align([node.keys for node in nodes_a], [node.keys for node in nodes_b])
     both = _Both(a, b, flow_a, flow_b)

@@ -35,7 +35,7 @@ from rewriter.dump import dataflow, launched
 from rewriter.dump.dataflow import FlowNode, NoResult
 from rewriter.dump.reading import RunDump, RunStep, open_dump
 from rewriter.dump.rows import TensorRow
-from rewriter.execution.dumped_wrappers import wrapper_of
+from rewriter.execution.dumped_wrappers import flow_of, unrecorded_results, wrapper_of
 from rewriter.model_names.graph import FxGraph
 
 _MOST = 1 << 27  # elements of all nodes of a graph
@@ -59,7 +59,7 @@ class CallCheck:
     @classmethod
     def without(cls, run: RunDump, reason: str) -> CallCheck:
         """Of a call of which no output was checked."""
-        last = dataflow.outputs(dataflow.trace(run))
+        last = dataflow.outputs(flow_of(run).nodes)
         returned = () if last is None else last.returned
         missing = sum(isinstance(output, TensorRow) or not output.is_known for output in returned)
         return cls(run.name, run.artifact, reason=reason, missing=missing)
@@ -104,7 +104,7 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
     except UncheckedError as error:
         return CallCheck.without(run, str(error))
     evaluator = Evaluator(graph, known, sizes)
-    nodes = dataflow.trace(run)
+    nodes = flow_of(run).nodes
     last = dataflow.outputs(nodes)
     if last is None or len(last.returned) != len(graph.outputs):
         return CallCheck.without(run, "what it returned was not recorded")
@@ -125,7 +125,7 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
 def _attributes(run: RunDump, graph: FxGraph) -> dict[str, Bounded]:
     """The weights of a package, as the first launch that reads each of them received it."""
     found: dict[str, Bounded] = {}
-    written: set[str] = set()
+    written = unrecorded_results(run)
     for step in run.steps:
         rows = run.rows(step)
         for name, row in received.given(rows).items():
@@ -346,7 +346,7 @@ def _received(
 ) -> tuple[tuple[int, int], Checked] | None:
     """An input of a launch that is not the node it should be, to compute `node`; with the launch
     and iteration that wrote it. `own` are nodes that the launch computes itself."""
-    flow = dataflow.Flow(run)
+    flow = flow_of(run)
     given = received.given(run.rows(step))
     read = graph.ancestors(node, lambda name: graph.base(name) in own)
     missing = {graph.base(x) for x in read} & graph.nodes.keys() - own

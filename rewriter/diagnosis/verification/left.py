@@ -105,7 +105,7 @@ class CallResults:
     def _parts_of(self, name: str) -> list[tuple[TensorRow, LaunchRow]]:
         """What launches wrote to a buffer. Raises `UncheckedError` if one was not recorded."""
         if name in self._unrecorded:
-            raise UncheckedError(f"a launch that writes {name} was not recorded")
+            raise UncheckedError(f"what else writes {name} was not recorded")
         return self._parts.get(name, [])
 
     def _stride(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:

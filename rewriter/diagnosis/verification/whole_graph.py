@@ -141,10 +141,11 @@ class WholeGraph:
         before = [x for x in self._launches if self._last <= x.index < launch.index]
         self._last = launch.index
         for other in before:
-            for argument in other.args:
+            is_known = other.index in self._run.table  # then the roles are as recorded
+            for argument in other.may_write:
                 held = self._held.by(argument)
-                is_written = argument.type == "tensor" and argument.role != "in"
-                if is_written and (held is None or held.made != other.index):
+                is_read = is_known and argument.role == "in"
+                if not is_read and (held is None or held.made != other.index):
                     unknown = Held((), "", None, other.index, {})
                     self._held.hold(argument, unknown, is_checked=False)
                     self._missed |= {other.kernel.removeprefix("torch.ops."), *called(other)}

@@ -199,7 +199,7 @@ def test_an_output_that_no_launch_writes_is_wrong(tmp_path: Path) -> None:
     assert (call.first.launch, call.of.problem) == (0, "it only writes a copy, buf1.clone()")
     # What a launch without a record may write, and what has no value, is not compared.
     unknown = _of_wrapper(tmp_path / "b", "buf1", "buf1", TWO)
-    said = "buf1, which no recorded launch wrote"
+    said = "buf1, whose last writer was not recorded"
     assert (unknown.wrong, unknown.missing, unknown.reason) == ((), 1, said)
     empty = "torch.ops.aten.empty.memory_format([4, 8], dtype = torch.float32)"
     free = TWO.replace("return (", f"free: {KIND} = {empty}\n        return (").replace(
@@ -277,7 +277,7 @@ def test_a_part_that_is_written_elsewhere_names_the_launch_that_wrote_it(
 def _results(tmp_path: Path, launches: list[Any], **tensors: torch.Tensor) -> left.CallResults:
     files = {f"{name}.pt": tensor for name, tensor in tensors.items()}
     (run,) = open_dump(dumps.write(tmp_path / "x.dump", launches, tensors=files)).runs
-    nodes = dataflow.trace(run)
+    nodes = dataflow.Flow(run).nodes
     return left.CallResults(run, nodes, nodes[-1])
 
 

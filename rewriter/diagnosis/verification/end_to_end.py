@@ -116,6 +116,8 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
     first = _lost(results, graph, found.wrong, of_call)
     first = first or _first(run, graph, evaluator, of_call)
     first = first or _left_alone(results, found.wrong, of_call)
+    if first is not None and _follows_unrecorded(results, first[0]):
+        first = None
     fed = _fed_unwritten(results, of_call)
     if fed is not None and (first is None or fed[0].launch <= first[0].launch):
         first = fed
@@ -254,6 +256,22 @@ def _first(run: RunDump, graph: FxGraph, evaluator: Evaluator, known: _Known) ->
                 return maker, wrong[1]
             return check, replace(checked, comparison=comparison)
     return None
+
+
+def _follows_unrecorded(results: CallResults, check: LaunchCheck) -> bool:
+    """Whether launches that were not recorded may have written what a launch was given, or what
+    others computed that from."""
+    waiting = [node for node in results.nodes if node.step.which == (check.launch, check.iteration)]
+    seen: set[int] = set()
+    while waiting:
+        node = waiting.pop()
+        facts = results.run.launch_row(node.step.launch)
+        if {dataflow.buffer_of(facts, name) for name in node.given} & results.unrecorded:
+            return True
+        further = {x.step for x in node.origins} - seen
+        seen |= further
+        waiting += [results.nodes[x] for x in further]
+    return False
 
 
 def _left_alone(results: CallResults, wrong: Sequence[Checked], known: _Known) -> _Culprit | None:

@@ -48,13 +48,14 @@ class Left:
 
 
 class CallResults:
-    """The results of one recorded call. `last` is the node of what it returns."""
+    """The results of one recorded call. `last` is the node of what it returns, `unrecorded` are the
+    buffers of which not everything that launches wrote was recorded."""
 
     def __init__(self, run: RunDump, nodes: Sequence[FlowNode], last: FlowNode) -> None:
         self.run, self.nodes, self._last = run, nodes, last
         self._inputs = {row.arg: row for row in launched.tensors(run.inputs)}
         self._wrapper = wrapper_of(run)
-        self._unrecorded = unrecorded_results(run)
+        self.unrecorded = unrecorded_results(run)
         self.writers: dict[str, FlowNode] = {}  # the last launch that wrote a buffer
         self._parts: dict[str, list[tuple[TensorRow, LaunchRow]]] = {}
         for node in nodes:
@@ -104,7 +105,7 @@ class CallResults:
 
     def _parts_of(self, name: str) -> list[tuple[TensorRow, LaunchRow]]:
         """What launches wrote to a buffer. Raises `UncheckedError` if one was not recorded."""
-        if name in self._unrecorded:
+        if name in self.unrecorded:
             raise UncheckedError(f"what else writes {name} was not recorded")
         return self._parts.get(name, [])
 
@@ -122,7 +123,7 @@ class CallResults:
         facts = self.run.launch_row(launch)
         for name, row in received.given(self.run.rows(node.step)).items():
             root = launched.buffer_of(facts, name)
-            parts = [] if root in self._unrecorded else self._parts.get(root, [])
+            parts = [] if root in self.unrecorded else self._parts.get(root, [])
             is_whole = any(part.size >= row.size for part, _ in parts)
             if not parts or is_whole or name in self._inputs:
                 continue

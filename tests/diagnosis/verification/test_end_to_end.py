@@ -274,6 +274,41 @@ def test_a_part_that_is_written_elsewhere_names_the_launch_that_wrote_it(
         )
 
 
+@pytest.mark.parametrize(("lost", "named"), [(0, None), (1, 2)])
+def test_a_launch_behind_one_that_was_not_recorded_is_not_blamed(
+    lost: int, named: int | None, tmp_path: Path
+) -> None:
+    text = """# AOT ID: ['0_inference']
+from torch._inductor.async_compile import AsyncCompile
+
+
+def call(args):
+    arg0_1, = args
+    buf0 = empty_strided_cpu((4, 8), (8, 1), torch.float32)
+    extern_kernels.mul(arg0_1, arg0_1, out=buf0)
+    buf1 = empty_strided_cpu((4, 8), (8, 1), torch.float32)
+    extern_kernels.mul(arg0_1, arg0_1, out=buf1)
+    buf2 = empty_strided_cpu((4, 8), (8, 1), torch.float32)
+    extern_kernels.add(buf0, buf0, out=buf2)
+    return (buf2, )
+"""
+    off = {"m": X * 3, "y": X * 3 + 1} if lost == 0 else {"m": X * 2, "y": X * 2 + 5}
+    mul, add = dumps.value("buf0", file="m.pt"), dumps.value("buf2", "out", file="y.pt")
+    launches = [
+        dumps.launch(0, "extern_kernels.mul", [GIVEN], [{**mul, "role": "out"}], **CPP),
+        dumps.launch(2, "extern_kernels.add", [mul], [add], **CPP),
+    ]
+    dump = dumps.write(
+        tmp_path, launches[lost == 0 :], inputs=[GIVEN], wrapper=text, graph=GRAPH,
+        outputs=["buf2"], tensors={f"{x}.pt": y for x, y in {"x": X, **off}.items()},
+    )  # fmt: skip
+    result = Checked("buf2", "add = aten.add.Tensor(mul, 1)", as_recorded(32))
+    check = checked(step=2, launch=2, kernel="extern_kernels.add", route="graph", results=(result,))
+    (call,) = check_outputs(dump, [check])
+    assert [x.arg for x in call.wrong] == ["buf2"]
+    assert (call.first and call.first.launch) == named
+
+
 def _results(tmp_path: Path, launches: list[Any], **tensors: torch.Tensor) -> left.CallResults:
     files = {f"{name}.pt": tensor for name, tensor in tensors.items()}
     (run,) = open_dump(dumps.write(tmp_path / "x.dump", launches, tensors=files)).runs

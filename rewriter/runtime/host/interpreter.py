@@ -25,12 +25,12 @@ _LARGEST = 1024  # elements of a block
 
 
 class Memory:
-    """The tensors that a kernel is handed, by address; what was wrong first is its `fault`."""
+    """The tensors that a kernel is handed, by address; what was wrong is kept in `faults`."""
 
     def __init__(self) -> None:
         self.kernels: set[str] = set()  # their files
         self.ranges: list[tuple[int, int, str, int]] = []
-        self.fault = ""
+        self.faults: list[dict[str, Any]] = []
 
     def hand(self, parameter: str, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
@@ -38,24 +38,37 @@ class Memory:
         self.ranges.append((tensor.data_ptr(), end, parameter, tensor.element_size()))
 
     def check(self, addresses: Any, mask: Any, size: int, what: str) -> Any:
-        """The mask without what lies outside of all tensors; the first of that is the fault."""
+        """The mask without what lies outside of all tensors; the first of that is a fault."""
         inside = mask & False
         for start, end, _, _ in self.ranges:
             inside |= (addresses >= start) & (addresses + size <= end)
         wrong = mask & ~inside
-        if wrong.any() and not self.fault:
-            self.fault = self._described(int(addresses[wrong].flat[0]), what)
+        if wrong.any():
+            self._fault(int(addresses[wrong].flat[0]), int(wrong.sum()), what)
         return mask & inside
 
-    def _described(self, address: int, what: str) -> str:
+    def _fault(self, address: int, count: int, what: str) -> None:
+        line = 0
         frame = inspect.currentframe()
-        while frame is not None and frame.f_code.co_filename not in self.kernels:
+        while frame is not None:
+            if frame.f_code.co_filename in self.kernels:
+                line = frame.f_lineno
+                break
             frame = frame.f_back
         nearest = min(self.ranges, key=lambda x: max(x[0] - address, address - x[1] + 1, 0))
         start, end, parameter, item = nearest
-        return (
-            f"{what} {item} bytes outside of {parameter}: element {(address - start) // item} of "
-            f"{(end - start) // item} (line {frame.f_lineno if frame else 0} of the kernel)"
+        if any(fault["line"] == line for fault in self.faults):
+            return
+        self.faults.append(
+            {
+                "kind": "out of bounds",
+                "message": f"{what} {item} bytes",
+                "line": line,
+                "parameter": parameter,
+                "element": (address - start) // item,
+                "size": (end - start) // item,
+                "count": count,
+            }
         )
 
 

@@ -42,8 +42,12 @@ class _Checked(Kernel):
             super().run(*(argument for part in self.taken for argument in given[part]), **more)
         except (Exception, SystemExit) as error:
             raise not_interpreted(f"Triton's interpreter stops in {self.name}: {error}") from error
-        if memory.fault:
-            raise IndexError(f"{self.name} {memory.fault}")
+        if memory.faults:
+            fault = memory.faults[0]
+            raise IndexError(
+                f"{self.name} {fault['message']} outside of {fault['parameter']}: element "
+                f"{fault['element']} of {fault['size']} (line {fault['line']} of the kernel)"
+            )
 
 
 class _OnCpu(TorchFunctionMode):

@@ -266,7 +266,7 @@ def _follows_unrecorded(results: CallResults, check: LaunchCheck) -> bool:
     while waiting:
         node = waiting.pop()
         facts = results.run.launch_row(node.step.launch)
-        if {dataflow.buffer_of(facts, name) for name in node.given} & results.unrecorded:
+        if {launched.buffer_of(facts, name) for name in node.given} & results.unrecorded:
             return True
         further = {x.step for x in node.origins} - seen
         seen |= further

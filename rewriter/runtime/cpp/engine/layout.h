@@ -134,7 +134,11 @@ class Gather {
   static void copy_block(const char* from, int64_t across, char* to, int64_t row_bytes) {
     typedef T Vector __attribute__((vector_size(block * sizeof(T))));
     Vector vectors[block];
-    for (int j = 0; j < block; ++j) std::memcpy(&vectors[j], from + j * across, sizeof vectors[j]);
+    for (int j = 0; j < block; ++j) {
+      // The columns of the next block: no pointer, as they may be beyond the tensor.
+      __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(from) + (j + block) * across));
+      std::memcpy(&vectors[j], from + j * across, sizeof vectors[j]);
+    }
     for (int turn = 1; turn < block; turn *= 2) {
       Vector next[block];
       for (int i = 0; i < block / 2; ++i) {

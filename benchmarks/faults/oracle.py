@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rewriter.core.errors import RewriterError
 from rewriter.diagnosis.verification import received
 from rewriter.diagnosis.verification.bounded import UncheckedError
-from rewriter.dump import dataflow
+from rewriter.dump.dataflow import Flow
 from rewriter.dump.reading import open_dump
 from rewriter.dump.rows import TensorRow
 
@@ -52,7 +52,7 @@ def results(dump: Path) -> Results:
             for step, rows in run.walk():
                 if step.launch is not None:
                     found[step.launch, step.iteration] = run, received.written(rows)
-            returned = (x for one in dataflow.trace(run)[-1:] for x in one.returned)
+            returned = (x for one in Flow(run).nodes[-1:] for x in one.returned)
             outputs = {x.arg.partition(":")[0]: x for x in returned if isinstance(x, TensorRow)}
             found[RETURNED, 0] = run, outputs
     return found

@@ -22,7 +22,7 @@ from rewriter.dump import launched, saved
 from rewriter.dump.documents import LaunchRow
 from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.dump.rows import TensorRow
-from rewriter.execution.dumped_wrappers import is_whole, unrecorded_results, wrapper_of
+from rewriter.execution.dumped_wrappers import flow_of, is_whole, wrapper_of
 from rewriter.locate.types import Launch
 
 _MOST_FINDINGS = 8  # of a call
@@ -184,7 +184,7 @@ class _Tracker:
         self._updates = [(at, x) for at, x in enumerate(text) if re.search(r"\w_\(", x)]
         # By scope, and the name under which the memory was allocated.
         self._last: dict[tuple[str, str], ValueRecord] = {}
-        self._unrecorded = unrecorded_results(run)
+        self._unrecorded = flow_of(run).unrecorded
         self._arriving: set[str] = set()  # arguments of collectives: their values arrive later
 
     def pairs(self) -> Iterator[tuple[ValueRecord, ValueRecord]]:

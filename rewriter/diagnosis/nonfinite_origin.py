@@ -125,7 +125,7 @@ def _left(run: RunDump, flow: Flow) -> list[ValueOrigin] | None:
     if last is None or any(isinstance(x, NoResult) and not x.is_known for x in last.returned):
         return None
     tensors = [*outputs_of(run, flow.nodes), *inputs_written(run, flow.nodes)]
-    if not are_writes_recorded(run, {tensor.name for tensor in tensors}):
+    if not are_writes_recorded(run, flow.unrecorded, {tensor.name for tensor in tensors}):
         return None
     left = [x for tensor in tensors for x in (*tensor.holds, *tensor.may_hold)]
     rows = map(flow.origin, left)

@@ -102,7 +102,8 @@ class Flow:
     is used. Rows are read from disk when they are needed. `launches` are those of the wrapper.
 
     The last node is not a launch: it stands for the outputs of the call, if these are known, and
-    reads what the call returns. `unseen` are the values that launches read which were not recorded.
+    reads what the call returns. `unseen` are the values that launches read which were not recorded,
+    `unrecorded` the buffers of which not everything that launches may have written was recorded.
     """
 
     def __init__(self, run: RunDump, launches: Sequence[Launch] = ()) -> None:
@@ -112,6 +113,7 @@ class Flow:
         if (last := tracer.outputs(run, self.nodes)) is not None:
             self.nodes.append(last)
         self.unseen: Collection[ValueOrigin] = tracer.unseen
+        self.unrecorded: Collection[str] = tracer.unrecorded
         self._made = lru_cache(maxsize=_KEPT)(self._results)
 
     def rows(self, node: FlowNode) -> list[EventRow]:
@@ -184,6 +186,7 @@ class _Tracer:
         # The buffers that a launch wrote last whose result is not known, by scope and name.
         self._lost: set[tuple[str, str]] = set()
         self.unseen: set[ValueOrigin] = set()
+        self.unrecorded: set[str] = set()
         # By scope and name of a buffer: its last writers, and the names that these used, since
         # parts of a buffer may have their own names and writers.
         self._memory: dict[tuple[str, str], dict[str, ValueOrigin]] = {}
@@ -249,6 +252,7 @@ class _Tracer:
         """Forget what was in the buffers of these arguments."""
         for argument in written:
             self._lost.add((scope, argument.buffer))
+            self.unrecorded.add(argument.buffer)
             self._memory.setdefault((scope, argument.buffer), {}).clear()
 
     def outputs(self, run: RunDump, nodes: Sequence[FlowNode]) -> FlowNode | None:

@@ -18,10 +18,9 @@ from rewriter.artifact.types import Wrapper
 from rewriter.artifact.wrapper_file import read_wrapper
 from rewriter.core import markers
 from rewriter.core.errors import RewriterError
-from rewriter.dump import launched
 from rewriter.dump.dataflow import Flow
 from rewriter.dump.document_files import MANIFEST
-from rewriter.dump.reading import RunDump, RunStep
+from rewriter.dump.reading import RunDump
 from rewriter.instrumentation import options_line
 from rewriter.instrumentation.types import Selection
 
@@ -88,27 +87,13 @@ def flow_of(run: RunDump) -> Flow:
     return Flow(run, () if wrapper is None else wrapper.launches)
 
 
-def unrecorded_results(run: RunDump) -> set[str]:
-    """The buffers that launches may write of which a result was not recorded, as far as the wrapper
-    tells: of launches that --launches or --kernels left out, or arguments that --roles did."""
+def are_writes_recorded(
+    run: RunDump, unrecorded: Collection[str], buffers: Collection[str]
+) -> bool:
+    """Whether everything that writes these buffers was recorded, as far as the wrapper tells.
+    `unrecorded` are those that launches wrote without a record, by the flow of values."""
     wrapper = wrapper_of(run)
-    steps: dict[int | None, list[RunStep]] = {}
-    for step in run.steps:
-        steps.setdefault(step.launch, []).append(step)
-    found: set[str] = set()
-    for launch in () if wrapper is None else wrapper.launches:
-        facts, ran = run.launch_row(launch.index), steps.get(launch.index, [])
-        if not ran and not (launch.conditional and launch.index in run.table):
-            found.update(x.buffer for x in launch.may_write)
-        for step in ran:
-            found.update(x.buffer for x in launched.unknown_results(launch, facts, run.rows(step)))
-    return found
-
-
-def are_writes_recorded(run: RunDump, buffers: Collection[str]) -> bool:
-    """Whether everything that writes these buffers was recorded, as far as the wrapper tells."""
-    wrapper = wrapper_of(run)
-    if wrapper is None or wrapper.unrecognised or unrecorded_results(run) & {*buffers}:
+    if wrapper is None or wrapper.unrecognised or {*unrecorded} & {*buffers}:
         return False
     return not any(use.buffer in ("", *buffers) for use in wrapper.located.other_uses)
 

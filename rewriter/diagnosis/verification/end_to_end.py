@@ -32,10 +32,10 @@ from rewriter.diagnosis.verification.types import (
     node_of,
 )
 from rewriter.dump import dataflow, launched
-from rewriter.dump.dataflow import FlowNode, NoResult
+from rewriter.dump.dataflow import Flow, FlowNode, NoResult
 from rewriter.dump.reading import RunDump, RunStep, open_dump
 from rewriter.dump.rows import TensorRow
-from rewriter.execution.dumped_wrappers import flow_of, unrecorded_results, wrapper_of
+from rewriter.execution.dumped_wrappers import flow_of, wrapper_of
 from rewriter.model_names.graph import FxGraph
 
 _MOST = 1 << 27  # elements of all nodes of a graph
@@ -94,21 +94,21 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
     kinds = (tensor_type(node.type, sizes) for node in graph.nodes.values() if node.type)
     if sum(kind.numel or 0 for kind in kinds if kind is not None) > _MOST:
         return CallCheck.without(run, "its graph is too large to be evaluated whole")
+    flow = flow_of(run)
     try:
         known: dict[str, Bounded] = {
             row.arg: exact(received.load(run, row))
             for row in launched.tensors(run.inputs)
             if row.arg in graph.types
         }
-        known |= _attributes(run, graph) | _own_results(run, graph, checks)
+        known |= _attributes(run, graph, flow) | _own_results(run, graph, checks)
     except UncheckedError as error:
         return CallCheck.without(run, str(error))
     evaluator = Evaluator(graph, known, sizes)
-    nodes = flow_of(run).nodes
-    last = dataflow.outputs(nodes)
+    last = dataflow.outputs(flow.nodes)
     if last is None or len(last.returned) != len(graph.outputs):
         return CallCheck.without(run, "what it returned was not recorded")
-    results = CallResults(run, nodes, last)
+    results = CallResults(run, flow, last)
     found = _outputs(results, last, graph, evaluator)
     if not found.wrong:
         return found
@@ -124,10 +124,10 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
     return found if first is None else replace(found, first=first[0], of=first[1])
 
 
-def _attributes(run: RunDump, graph: FxGraph) -> dict[str, Bounded]:
+def _attributes(run: RunDump, graph: FxGraph, flow: Flow) -> dict[str, Bounded]:
     """The weights of a package, as the first launch that reads each of them received it."""
     found: dict[str, Bounded] = {}
-    written = unrecorded_results(run)
+    written = {*flow.unrecorded}
     for step in run.steps:
         rows = run.rows(step)
         for name, row in received.given(rows).items():
@@ -266,7 +266,7 @@ def _follows_unrecorded(results: CallResults, check: LaunchCheck) -> bool:
     while waiting:
         node = waiting.pop()
         facts = results.run.launch_row(node.step.launch)
-        if {launched.buffer_of(facts, name) for name in node.given} & results.unrecorded:
+        if {launched.buffer_of(facts, name) for name in node.given} & {*results.unrecorded}:
             return True
         further = {x.step for x in node.origins} - seen
         seen |= further

@@ -18,15 +18,11 @@ from rewriter.diagnosis.verification import received
 from rewriter.diagnosis.verification.bounded import UncheckedError
 from rewriter.diagnosis.verification.graph_types import TensorType
 from rewriter.dump import dataflow, launched
-from rewriter.dump.dataflow import FlowNode
+from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.documents import LaunchRow
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import TensorRow, renamed
-from rewriter.execution.dumped_wrappers import (
-    are_writes_recorded,
-    unrecorded_results,
-    wrapper_of,
-)
+from rewriter.execution.dumped_wrappers import are_writes_recorded, wrapper_of
 
 # Sizes, strides, and where it begins, in elements.
 _VIEW = re.compile(
@@ -48,17 +44,16 @@ class Left:
 
 
 class CallResults:
-    """The results of one recorded call. `last` is the node of what it returns, `unrecorded` are the
-    buffers of which not everything that launches wrote was recorded."""
+    """The results of one recorded call. `last` is the node of what it returns."""
 
-    def __init__(self, run: RunDump, nodes: Sequence[FlowNode], last: FlowNode) -> None:
-        self.run, self.nodes, self._last = run, nodes, last
+    def __init__(self, run: RunDump, flow: Flow, last: FlowNode) -> None:
+        self.run, self.nodes, self._last = run, flow.nodes, last
         self._inputs = {row.arg: row for row in launched.tensors(run.inputs)}
         self._wrapper = wrapper_of(run)
-        self.unrecorded = unrecorded_results(run)
+        self.unrecorded = flow.unrecorded
         self.writers: dict[str, FlowNode] = {}  # the last launch that wrote a buffer
         self._parts: dict[str, list[tuple[TensorRow, LaunchRow]]] = {}
-        for node in nodes:
+        for node in self.nodes:
             if node.step.launch is None or node.place.scope != last.place.scope:
                 continue
             facts = run.launch_row(node.step.launch)
@@ -141,7 +136,7 @@ class CallResults:
         before: torch.Tensor | None,
     ) -> Left:
         """Put a tensor together from what launches wrote into its memory, in their order."""
-        if not are_writes_recorded(self.run, (whole.arg,)):
+        if not are_writes_recorded(self.run, self.unrecorded, (whole.arg,)):
             raise UncheckedError(f"what else writes {whole.arg} was not recorded")
         shape, stride = whole.shape, tuple(whole.stride or ())
         dtype = received.load(self.run, parts[0][0]).dtype

@@ -312,8 +312,8 @@ def call(args):
 def _results(tmp_path: Path, launches: list[Any], **tensors: torch.Tensor) -> left.CallResults:
     files = {f"{name}.pt": tensor for name, tensor in tensors.items()}
     (run,) = open_dump(dumps.write(tmp_path / "x.dump", launches, tensors=files)).runs
-    nodes = dataflow.Flow(run).nodes
-    return left.CallResults(run, nodes, nodes[-1])
+    flow = dataflow.Flow(run)
+    return left.CallResults(run, flow, flow.nodes[-1])
 
 
 def test_a_buffer_of_parts_lies_as_what_reads_it_was_given_it(tmp_path: Path) -> None:

@@ -93,19 +93,19 @@ class Pass {
   Part measure(int64_t first, int64_t last) const {
     Part all;
     Gather gather(dims_, data_, size_);
-    const int64_t room = contiguous_ ? 0 : std::min(last - first, chunk_tiles) * fingerprint::tile_bytes;
-    const std::unique_ptr<char[]> gathered(new char[static_cast<std::size_t>(room)]);
-    if (!contiguous_) gather.seek(first * fingerprint::tile_bytes / size_);
-    const char* from = gathered.get();
+    const int64_t start = first * fingerprint::tile_bytes;
+    const int64_t room = std::min(std::min(last - first, chunk_tiles) * fingerprint::tile_bytes, bytes_ - start);
+    std::unique_ptr<char[]> gathered;
+    if (!contiguous_) {
+      gathered.reset(new char[static_cast<std::size_t>(room)]);
+      gather.seek(start / size_);
+    }
     for (int64_t tile = first; tile < last; ++tile) {
       const int64_t begin = tile * fingerprint::tile_bytes, left = bytes_ - begin;
       const int64_t bytes = std::min<int64_t>(fingerprint::tile_bytes, left);
-      if (contiguous_) {
-        from = data_ + begin;
-      } else if (from += fingerprint::tile_bytes; (tile - first) % chunk_tiles == 0) {
-        gather.next(std::min(room, left) / size_, gathered.get());
-        from = gathered.get();
-      }
+      const int64_t place = (tile - first) % chunk_tiles * fingerprint::tile_bytes;
+      if (!contiguous_ && !place) gather.next(std::min(room, left) / size_, gathered.get());
+      const char* from = contiguous_ ? data_ + begin : gathered.get() + place;
       fingerprint::Pair sums = {0, 0};
       for (int64_t at = 0; at < bytes; at += piece_bytes) {
         measure_piece(from + at, at, std::min<int64_t>(piece_bytes, bytes - at), all, sums);

@@ -105,6 +105,7 @@ def run_host(
             on_poll=on_poll if progress and dump else None,
         )
     seconds = time.perf_counter() - started
+    on_poll()  # a quick call ends before the first time
     content = json_text.parse_object(report.read_bytes()) if report.exists() else {}
     if not ended.message and (message := content.get("message", "")):
         ended = replace(ended, message=message, check=failed_check(message))

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ class RecorderHook(BuildHookInterface):  # type: ignore[type-arg]
 
         self._folder = tempfile.TemporaryDirectory(prefix="rewriter-")
         try:
-            made = list(_recorder(Path(self._folder.name)))
+            made = _recorder(Path(self._folder.name))
         except (Unavailable, OSError, subprocess.SubprocessError) as problem:
             if wanted == "1":
                 raise
@@ -61,7 +60,7 @@ class RecorderHook(BuildHookInterface):  # type: ignore[type-arg]
             self._folder.cleanup()
 
 
-def _recorder(folder: Path) -> Iterator[Path]:
+def _recorder(folder: Path) -> list[Path]:
     """The recorder for each kind of processor, for wrappers that Python loads and for packages, and
     the extension module."""
     from rewriter.runtime import build, bundle, extension, recorder_library
@@ -71,20 +70,21 @@ def _recorder(folder: Path) -> Iterator[Path]:
         raise build.Unavailable(f"it was not tried on {sys.platform}, {platform.machine()}")
     if not compiler:
         raise build.Unavailable("no C++ compiler: install g++, or name one in CXX")
-    library, stands_for = recorder_library.source(), recorder_library.stands_for()
     lines = extension.source()  # raises without the headers of Python
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         jobs: list[Future[Path]] = []
         for end, architecture, _ in variants:
             flags = [*build.FLAGS, f"-march={architecture}"]
-            to = folder / f"recorder{end}.so"
-            linked = [*flags, *recorder_library.LINKED]
-            jobs.append(pool.submit(build.build, compiler, library, linked, to, stands_for))
             to = folder / f"recorder{end}.o"
-            jobs.append(pool.submit(build.build, compiler, bundle.recorder("hidden"), flags, to))
+            jobs.append(pool.submit(build.build, compiler, bundle.recorder(), flags, to))
         to, flags = folder / "lines.so", [*flags, *extension.include_flags()]
         jobs.append(pool.submit(build.build, compiler, lines, flags, to))
-        yield from (job.result() for job in jobs)
+        made = [job.result() for job in jobs]
+    for compiled in made[:-1]:
+        linked = ["-x", "none", str(compiled), *recorder_library.LINKED]
+        library = compiled.with_suffix(".so")
+        made.append(build.build(compiler, "", linked, library, recorder_library.stands_for()))
+    return made
 
 
 def _gpu_kernels(folder: Path) -> list[Path]:

@@ -72,7 +72,7 @@ def split(result: Instrumented, everything: Plan | None = None) -> CompilationUn
     return CompilationUnits(
         edit.apply(result.original, [_compiled(line, interface, bool(picks)) for line in lines]),
         _table(table, picks),
-        bundle.recorder("hidden"),
+        bundle.recorder(),
     )
 
 

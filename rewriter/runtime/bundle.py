@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 from .gpu_kinds import gpu_kinds
 from .probes import InvalidProbe, registry
@@ -31,21 +30,20 @@ _END = """\
 """
 # How a standalone wrapper finds the recorder: it is in the wrapper.
 _FOUND = "inline const Functions* find_recorder() { return own_functions(); }\n"
-# How others find it: rewriter/runtime/cpp/find.h, and code that puts probes into a running program.
+# How others find it: rewriter/runtime/cpp/find.h; code that puts probes into a running program; and
+# wrappers in Python.
 _EXPORTS = """\
-#define INDUCTOR_REWRITER_SHOWN extern "C" __attribute__((visibility("{visibility}")))
-INDUCTOR_REWRITER_SHOWN const Functions* inductor_rewriter_recorder_1() {{
+#define INDUCTOR_REWRITER_SHOWN extern "C" __attribute__((visibility("default")))
+INDUCTOR_REWRITER_SHOWN const Functions* inductor_rewriter_recorder_1() {
   return own_functions();
-}}
+}
 INDUCTOR_REWRITER_SHOWN int inductor_rewriter_record_into(
-    void* table, const char* directory, int quiet) {{
+    void* table, const char* directory, int quiet) {
   return record_into(*static_cast<Table*>(table), directory, quiet);
-}}
-INDUCTOR_REWRITER_SHOWN void inductor_rewriter_finish(void* table) {{
+}
+INDUCTOR_REWRITER_SHOWN void inductor_rewriter_finish(void* table) {
   finish_writing(*static_cast<Table*>(table));
-}}
-"""
-_OF_PYTHON = """\
+}
 INDUCTOR_REWRITER_SHOWN const ObjectFunctions* inductor_rewriter_objects_1() {
   return object_functions();
 }
@@ -69,6 +67,8 @@ INDUCTOR_REWRITER_SHOWN int inductor_rewriter_fingerprint(void* tensor, char* to
 SOURCES = Path(__file__).resolve().parent / "cpp"
 # The functions of torch that the recorder calls; it needs no header of torch.
 SHIM = SOURCES / "shim.h"
+# A version script of the linker, for packages.
+HIDDEN = "{ local: inductor_rewriter_*; };\n"
 # What a wrapper gets, in this order.
 _INTERFACE = ("table.h", "abi.h", "find.h", "lines.h")
 
@@ -111,17 +111,14 @@ def text() -> str:
 
 
 @cache
-def recorder(visibility: Literal["default", "hidden"]) -> str:
+def recorder() -> str:
     """A file with the recorder and all probes: they are the same for all wrappers. It compiles
     without torch, for all of its releases.
 
-    Only what wrappers look for is visible outside of it, with this visibility. The library, where
-    that is `default`, serves wrappers in Python, too.
+    Only what wrappers look for is visible outside of its object. The linker hides that, too, in a
+    package (`HIDDEN`): another release may be in the same process.
     """
-    exports = _EXPORTS.format(visibility=visibility)
-    if visibility == "hidden":
-        return f"{_recorder()}{BEGIN}\n{exports}{END}\n"
-    return f"{_recorder('object_calls.h')}{BEGIN}\n{exports}{_OF_PYTHON}{END}\n"
+    return f"{_recorder('object_calls.h')}{BEGIN}\n{_EXPORTS}{END}\n"
 
 
 def _recorder(*more: str) -> str:

@@ -51,11 +51,7 @@ def _load() -> ctypes.CDLL:
         raise Unavailable("torch is not installed")
     # Loaded before the recorder, which takes torch's functions from it.
     ctypes.CDLL(str(Path(found.origin).parent / "lib" / TORCH))
-    return open_or_build("recorder", source, LINKED, _open, stands_for())
-
-
-def source() -> str:
-    return bundle.recorder("default")
+    return open_or_build("recorder", bundle.recorder, LINKED, _open, stands_for())
 
 
 def stands_for() -> dict[str, list[str]]:

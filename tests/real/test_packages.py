@@ -260,6 +260,18 @@ def test_the_new_library_runs_with_the_old_one_beside_it(
         assert new == (plain | beside if route == "link" else plain)
 
 
+def test_nothing_of_the_recorder_is_visible_to_other_libraries(
+    patched: Patch, tmp_path: Path
+) -> None:
+    """Another release of it may be in the same process."""
+    with zipfile.ZipFile(patched("mlp", probes="names").path) as package:
+        (member,) = (name for name in package.namelist() if name.endswith(".wrapper.so"))
+        library = package.extract(member, tmp_path)
+    defined = programs.run("nm", "-D", "--defined-only", library).stdout
+    assert " AOTInductorModelContainerRun\n" in defined
+    assert "inductor_rewriter" not in defined
+
+
 def own(ran: Ran) -> set[str]:
     """The libraries of a package among all that were loaded."""
     return {name for name in ran.libraries if re.search(r"\.(wrapper|kernels)\.so$", name)}
@@ -716,8 +728,8 @@ def broken_table(monkeypatch: pytest.MonkeyPatch) -> str:
 def broken_runtime(monkeypatch: pytest.MonkeyPatch) -> str:
     good = bundle.recorder
 
-    def bad(visibility: Any) -> str:
-        return good(visibility) + "int missing = nowhere;\n"
+    def bad() -> str:
+        return good() + "int missing = nowhere;\n"
 
     monkeypatch.setattr(bundle, "recorder", bad)
     return r"runtime\.cpp:\d+: .*nowhere.*\n +int missing = nowhere;"

@@ -29,7 +29,7 @@ ENVIRONMENT = {
 def test_the_recorder_under(sanitizers: str, tmp_path: Path) -> None:
     for file in HERE.iterdir():
         shutil.copy(file, tmp_path)
-    (tmp_path / "recorder.cpp").write_text(bundle.recorder("hidden"), encoding="utf-8")
+    (tmp_path / "recorder.cpp").write_text(bundle.recorder(), encoding="utf-8")
     flags = f"-std=c++17 -g1 -O0 -rdynamic -fsanitize={sanitizers} -Wno-tsan -o tests".split()
     command = [build.compiler(), *flags, "test_recorder.cpp", "-ldl", "-lpthread"]
     compiled = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

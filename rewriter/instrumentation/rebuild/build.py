@@ -103,7 +103,8 @@ def build(jobs: Mapping[str, Job], scratch: Path, report: Report) -> dict[str, P
 
 def _key(job: Job, steps: Sequence[BuildStep], folder: Path) -> str:
     """What a build is known by: everything but the headers that its compiler will read."""
-    read = sorted({step.source for step in steps if step.source} | set(folder.glob("*.bin")))
+    given = {path for kind in ("*.bin", "*.map") for path in folder.glob(kind)}
+    read = sorted({step.source for step in steps if step.source} | given)
     read += [folder / PRELUDE] if (folder / PRELUDE).is_file() else []
     read += [job.recorder] if isinstance(job.recorder, Path) else []
     read += [path for _, path in job.gpu_kernels]

@@ -11,6 +11,7 @@ from rewriter.artifact.package.library import CONSTANTS, CONSTANTS_END, Library
 from rewriter.artifact.package.model import Model
 from rewriter.instrumentation.rebuild.recipe import Flags, Recipe
 from rewriter.runtime.build import FLAGS
+from rewriter.runtime.bundle import HIDDEN
 
 # The dynamic linker puts the library's own directory in its place. As part of the name, other than
 # as a search path, it keeps two packages apart whose libraries have one name.
@@ -23,6 +24,7 @@ _GPU_KERNELS = "rewriter_gpu_kernels"
 # What the objects of a library have to agree in.
 OTHER = re.compile(r"-(?:stdlib|fsanitize|-target|target|m32|mx32|mcmodel)\b")
 PRELUDE = "appended_weights.h"
+_HIDDEN = "hidden.map"
 # Weights behind the original library are still there. The wrapper looks for them behind the library
 # that it is in itself, `_get_constants_start` of torch/csrc/inductor/aoti_runtime/model_base.h.
 _PRELUDE_TEXT = f"""\
@@ -101,6 +103,7 @@ def compile_steps(job: Job, folder: Path) -> list[BuildStep]:
         extra += ["-include", PRELUDE]
     steps = [_compile(f"the wrapper of {name}", flags, source, "wrapper.o", extra)]
     if job.table:
+        (folder / _HIDDEN).write_text(HIDDEN)
         file = folder / "rewriter_table.cpp"
         file.write_text(job.table, encoding="utf-8")
         about = f"the table of launches of {name}"
@@ -185,6 +188,7 @@ def link_step(job: Job, folder: Path) -> BuildStep:
     else:
         objects += [f"kernel{number}.o" for number in range(len(recipe.kernels))] + ["constants.o"]
         options = list(flags.arguments)
+    options += [f"-Wl,--version-script={_HIDDEN}"] if job.table else []
     command = (flags.compiler, "-shared", "-fPIC", "-o", RESULT, *objects, *options)
     return BuildStep(f"the library of {recipe.model.name}", command, folder)
 

@@ -340,6 +340,23 @@ def test_what_moves_complex_numbers_keeps_the_precision_of_the_program() -> None
         assert not compare(wrote * 1.001, expected).agrees
 
 
+@pytest.mark.parametrize("name", ["exp", "exp2", "sigmoid", "expm1", "tanh", "_softmax"])
+def test_what_functions_make_of_an_infinity_is_known(name: str) -> None:
+    """As that of masked elements is, and all that is computed of them."""
+    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(4))
+    x[:, 5:] = -math.inf
+    rest = (-1, False) if name == "_softmax" else ()
+    operator = operator_named(["aten", name, "default"])
+    expected = run(operator, (exact(x), *rest), {}, torch.float32)
+    wrote = operator(x, *rest)
+    assert compare(wrote, expected).agrees
+    assert not compare(wrote, expected).unsure
+    assert compare(wrote + 1e-3, expected).wrong == wrote.numel()
+    if name in ("exp", "exp2"):  # at 0, nothing is rounded
+        log = run(operator_named(["aten", "log1p", "default"]), (expected,), {}, torch.float32)
+        assert bool(torch.isfinite(log.bound()).all()), log
+
+
 def test_a_mask_of_infinities_leaves_attention_judged() -> None:
     query, key, value = (torch.randn(2, 4, n, 8) for n in (1, 24, 24))
     mask = torch.where(torch.arange(24)[None] <= 5, 0.0, -torch.inf)

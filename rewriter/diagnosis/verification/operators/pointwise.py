@@ -83,10 +83,8 @@ def pointwise(name: str, operator: Any, args: Any, kwargs: Any, kind: torch.dtyp
         0.0 if name in _EXACT else _QUICK if name in _FEW else _ELEMENTARY
     )
     if name in _GROWING and given[0].is_real:
-        size = given[0].value.abs()
-        if name == "pow":
-            size = torch.log(value.abs()).abs().nan_to_num(0.0, 0.0, 0.0)
-        roundings = _ELEMENTARY + size
+        size = (torch.log(value.abs()) if name == "pow" else given[0].value).abs()
+        roundings = _ELEMENTARY + size.nan_to_num(0.0, 0.0, 0.0)
     if name not in _EXACT and name not in _FEW and name not in _FUNCTIONS:
         # Made of several functions, which may cancel each other: as 1 + erf(x) does in gelu.
         units = _units(kind)
@@ -94,9 +92,11 @@ def pointwise(name: str, operator: Any, args: Any, kwargs: Any, kind: torch.dtyp
             error = error + (bounded.value.abs() * units if bounded.is_real else 0.0)
     if name in _FROM_ONE:
         error = error + _units(kind)
-    underflow: float | torch.Tensor = 1.0
-    if name in _THROUGH_ZERO:
-        underflow = torch.where((value == 0) & (error == 0), 0.0, 1.0)
+    # What a mask of -inf leaves is exactly 0, too.
+    is_zero = (value == 0) & (error == 0)
+    if name not in _THROUGH_ZERO:
+        is_zero &= given[0].value.isinf() & (name in _GROWING)
+    underflow = torch.where(is_zero, 0.0, 1.0)
     return rounded(value, error, kind, given, roundings=roundings, underflow=underflow)
 
 

@@ -205,6 +205,14 @@ def test_random_numbers_are_not_judged(name: str) -> None:
         ran(f"aten.{name}", exact(torch.ones(3)), 0.5)
 
 
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0)])
+def test_a_sum_of_nothing_is_judged(shape: tuple[int, int]) -> None:
+    x = torch.empty(shape)
+    expected = ran("aten.sum.dim_IntList", exact(x), [1], kind=torch.float32)
+    assert compare(x.sum(1), expected).agrees
+    assert expected.value.shape == shape[:1]
+
+
 def test_a_sum_in_a_half_type_may_be_rounded_to_it_or_not() -> None:
     torch.manual_seed(0)
     x, y = torch.randn(64, dtype=torch.float16), torch.randn(64, dtype=torch.float16)

@@ -55,8 +55,8 @@ def _partial_sums(name: str, args: Any, x: torch.Tensor) -> torch.Tensor | None:
     dims = args[1] if len(args) > 1 and args[1] else list(range(x.ndim))
     dims = [dim % x.ndim for dim in ([dims] if isinstance(dims, int) else dims)]
     kept = [number for number in range(x.ndim) if number not in dims]
-    rows = x.permute(kept + dims).reshape([x.shape[number] for number in kept] + [-1])
-    return rows.cumsum(-1).abs().amax(-1) if rows.shape[-1] else None
+    rows = x.permute(kept + dims).flatten(len(kept)) if x.numel() else None
+    return None if rows is None else rows.cumsum(-1).abs().amax(-1)
 
 
 def variance(name: str, call: Any, args: Any, kwargs: Any, x: Bounded, kind: torch.dtype) -> Any:

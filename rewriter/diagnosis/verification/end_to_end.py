@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from rewriter.artifact.given_copies import given_copy
-from rewriter.diagnosis.verification import functional, received, threads
+from rewriter.diagnosis.verification import calls, functional, received, threads
 from rewriter.diagnosis.verification.bounded import Bounded, UncheckedError, exact
 from rewriter.diagnosis.verification.evaluate import Evaluator
 from rewriter.diagnosis.verification.given_graphs import GivenGraphs, graph_text
@@ -36,9 +36,10 @@ from rewriter.dump.dataflow import Flow, FlowNode, NoResult
 from rewriter.dump.reading import RunDump, RunStep, open_dump
 from rewriter.dump.rows import TensorRow
 from rewriter.execution.dumped_wrappers import flow_of, wrapper_of
-from rewriter.model_names.graph import FxGraph
+from rewriter.model_names.graph import FxGraph, parse_inlined
 
 _MOST = 1 << 27  # elements of all nodes of a graph
+_UNNAMED = "proxy_executor_call_"  # an operator of which a C++ wrapper only has the number
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,8 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
         return CallCheck.without(run, "what it returned was not recorded")
     results = CallResults(run, flow, last)
     found = _outputs(results, last, graph, evaluator)
+    if not_called := tuple(_not_called(run, text, graph)):
+        return replace(found, outputs=(*found.outputs, *not_called))
     if not found.wrong:
         return found
     of_call = {(x.launch, x.iteration): x for x in checks if x.run == run.name}
@@ -122,6 +125,23 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
     if fed is not None and (first is None or fed[0].launch <= first[0].launch):
         first = fed
     return found if first is None else replace(found, first=first[0], of=first[1])
+
+
+def _not_called(run: RunDump, text: str, graph: FxGraph) -> Iterator[Checked]:
+    """What operators of the program should update, of which the wrapper has fewer calls than its
+    graph `text`. A call that is there for what it writes is never left out, merged, or fused."""
+    wrapper, read = wrapper_of(run), parse_inlined(text)
+    if wrapper is None or read is None or wrapper.unrecognised:
+        return
+    launched = Counter(launch.kernel for launch in wrapper.located.launches)
+    if any(kernel.startswith(_UNNAMED) for kernel in launched):
+        return
+    for node in (node for node in read.nodes.values() if node.name in read.updates):
+        path = node.call.partition("(")[0]
+        launched[f"torch.ops.{path}"] -= 1
+        if calls.is_unregistered(path) and launched[f"torch.ops.{path}"] < 0:
+            updated = next((x for x in node.reads if x in graph.finals), node.name)
+            yield _wrong(updated, node.statement, f"no launch calls {path}, which updates it")
 
 
 def _attributes(run: RunDump, graph: FxGraph, flow: Flow) -> dict[str, Bounded]:

@@ -309,6 +309,44 @@ def call(args):
     assert (call.first and call.first.launch) == named
 
 
+@pytest.mark.parametrize(
+    ("called", "said"),
+    [
+        (["torch.ops.mine.add_.default", "torch.ops.mine.add_.default"], []),
+        (["torch.ops.mine.add_.default", "some_function"], []),  # which may call it
+        (["torch.ops.mine.add_.default"], ["arg0_1"]),
+        ([], ["arg0_1", "arg0_1"]),
+    ],
+)
+def test_an_update_by_an_operator_of_the_program_is_not_left_out(
+    called: list[str], said: list[str], tmp_path: Path
+) -> None:
+    text = """# AOT ID: ['0_inference']
+from torch._inductor.async_compile import AsyncCompile
+
+
+def call(args):
+    arg0_1, = args
+    buf0 = empty_strided_cpu((4, 8), (8, 1), torch.float32)
+    extern_kernels.mul(arg0_1, arg0_1, out=buf0)
+UPDATES    return (buf0, )
+"""
+    lines = "".join(f"    {name}(arg0_1)\n" for name in called)
+    updates = "        mine = torch.ops.mine.add_.default(arg0_1);  mine = None\n"
+    updates += updates.replace("mine =", "mine_1 =")
+    graph = GRAPH.replace("        return", f"{updates}        return")
+    made = dumps.value("buf0", "out", file="y.pt")
+    dump = dumps.write(
+        tmp_path, [dumps.launch(0, "extern_kernels.mul", [GIVEN], [made], **CPP)], inputs=[GIVEN],
+        wrapper=text.replace("UPDATES", lines), graph=graph, outputs=["buf0"],
+        tensors={"x.pt": X, "y.pt": RIGHT},
+    )  # fmt: skip
+    (call,) = check_outputs(dump)
+    assert [x.arg for x in call.wrong] == said
+    problem = "no launch calls mine.add_.default, which updates it"
+    assert all(x.problem == problem for x in call.wrong)
+
+
 def _results(tmp_path: Path, launches: list[Any], **tensors: torch.Tensor) -> left.CallResults:
     files = {f"{name}.pt": tensor for name, tensor in tensors.items()}
     (run,) = open_dump(dumps.write(tmp_path / "x.dump", launches, tensors=files)).runs

@@ -106,22 +106,20 @@ bool undisturbed(Act&& act) {
   return static_cast<bool>(left);
 }
 
-// The call of this thread; begins one where the thread has none.
-inline Running* call_of_line(Lines& self) {
+// The call of this thread, null if it is not recorded; begins one where the thread has none.
+inline void* call_of_line(Lines& self) {
   Running* one = find_call(self);
-  if (one && (one->call || !self.leaves_out)) return one;
+  if (one && (one->call || !self.leaves_out)) return one->call;
   if (self.is_dormant || self.is_closed) return nullptr;
   void* const call = without_lock([&] { return recorder->resume(self.table); });
-  if ((one = find_call(self))) return one->call = call, one;
-  if (!call) return nullptr;
-  add_call(self, call);
-  return &self.calls->back();
+  if ((one = find_call(self))) one->call = call;
+  else if (call) add_call(self, call);
+  return call;
 }
 
 inline PyObject* pass(Lines& self, char phase, int launch, PyObject* const* given, Py_ssize_t count) {
-  Running* const running = call_of_line(self);
-  if (!running || !running->call) Py_RETURN_NONE;
-  void* const call = running->call;
+  void* const call = call_of_line(self);
+  if (!call) Py_RETURN_NONE;
   if (self.free->empty()) self.free->push_back(std::make_unique<Values>());
   std::unique_ptr<Values> own = std::move(self.free->back());
   self.free->pop_back();

@@ -60,9 +60,8 @@ PyObject* lines_at(PyObject* self, PyObject* const* given, Py_ssize_t count) {
 
 // Passes a memory line on. Returns what replaces an allocated tensor, or null.
 inline void* pass_memory(Lines& self, char line, PyObject* number, PyObject* tensor, const char* problem) {
-  Running* const running = call_of_line(self);
-  if (!running || !running->call) return nullptr;
-  void* const call = running->call;
+  void* const call = call_of_line(self);
+  if (!call) return nullptr;
   const long index = PyLong_AsLong(number);
   void* implementation = tensor ? implementation_of(tensor) : nullptr;
   if (tensor && !implementation) return nullptr;

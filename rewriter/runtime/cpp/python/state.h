@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <memory>
 #include <utility>
 
 #include "../engine/process.h"
@@ -15,22 +16,10 @@
 
 namespace inductor_rewriter::python {
 
-class Owned {
- public:
-  explicit Owned(PyObject* object = nullptr) : object_(object) {}
-  Owned(Owned&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
-  Owned& operator=(Owned&& other) noexcept {
-    std::swap(object_, other.object_);
-    return *this;
-  }
-  ~Owned() { Py_XDECREF(object_); }
-  PyObject* get() const { return object_; }
-  PyObject* release() { return std::exchange(object_, nullptr); }
-  explicit operator bool() const { return object_; }
-
- private:
-  PyObject* object_;
+struct Release {
+  void operator()(PyObject* object) const { Py_DECREF(object); }
 };
+using Owned = std::unique_ptr<PyObject, Release>;
 
 inline const ObjectFunctions* recorder = nullptr;
 

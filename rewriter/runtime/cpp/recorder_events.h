@@ -17,7 +17,8 @@ inline Recorder::Recorder(const Wrapper& wrapper, const char* directory, bool be
       options_(wrapper.options), probes_(wrapper.options), moments_(wrapper, probes_),
       on_cpu_(moments_.are_on_cpu()),
       wanted_(wanted("REWRITER_CALLS", options_.calls, [](const std::string& text) { return Calls(text); })) {
-  if (probes_.acts_on_memory) memory_ = std::make_unique<MemoryOfWrapper>(options_, *this);
+  const bool acts = probes_.acts_on_memory && environment("REWRITER_FILL") != "off";
+  if (acts) memory_ = std::make_unique<MemoryOfWrapper>(options_, *this);
   const bool has_own = options_.dump && *options_.dump;
   const char* wanted = directory ? directory : has_own ? options_.dump : std::getenv("REWRITER_DUMP");
   const bool is_named = wanted && *wanted;

@@ -56,14 +56,13 @@ inline std::string find_memory(AtenTensorHandle handle, Memory& memory) {
 
 // A buffer in its own memory, between two bands of `guard` bytes.
 struct Guarded {
-  Memory memory;
   Owned buffer;  // replaces the one that was allocated
   Owned whole;   // owns the memory
 };
 
-// Allocates memory with bands for a tensor that has just been allocated. The buffer begins its
-// storage where torch can make it so (2.11); otherwise it has an offset there, which views of it count from.
-inline void make_guarded(AtenTensorHandle made, const Memory& memory, int64_t guard, Guarded& to) {
+// Allocates memory with bands for a tensor that has just been allocated, and sets `memory` to it. The buffer begins
+// its storage where torch can make it so (2.11); otherwise it has an offset there, which views of it count from.
+inline void make_guarded(AtenTensorHandle made, int64_t guard, Memory& memory, Guarded& to) {
   int64_t *sizes = nullptr, *strides = nullptr, dim = 0;
   check(aoti_torch_get_dim(made, &dim), "get_dim");
   check(aoti_torch_get_sizes(made, &sizes), "get_sizes");
@@ -76,8 +75,7 @@ inline void make_guarded(AtenTensorHandle made, const Memory& memory, int64_t gu
       "empty_strided");
   void* data = nullptr;
   check(aoti_torch_get_data_ptr(to.whole.handle, &data), "get_data_ptr");
-  to.memory = memory;
-  to.memory.address = static_cast<unsigned char*>(data) + guard;
+  memory.address = static_cast<unsigned char*>(data) + guard;
   using FromBlob = AOTITorchError (*)(
       void*, int64_t, const int64_t*, const int64_t*, int64_t, int32_t, int32_t, int32_t,
       AtenTensorHandle*, int32_t, const uint8_t*, int64_t, void (*)(void*, void*), void*);
@@ -91,7 +89,7 @@ inline void make_guarded(AtenTensorHandle made, const Memory& memory, int64_t gu
       aoti_torch_delete_tensor_object(static_cast<AtenTensorHandle>(whole));
     };
     if (!from_blob(
-            to.memory.address, dim, sizes, strides, 0, memory.dtype, memory.device_type, memory.device_index,
+            memory.address, dim, sizes, strides, 0, memory.dtype, memory.device_type, memory.device_index,
             &to.buffer.handle, aoti_torch_layout_strided(), nullptr, 0, let_go, kept)) {
       return;
     }

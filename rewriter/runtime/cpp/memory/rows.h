@@ -5,9 +5,8 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <map>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "../engine/files.h"
 #include "../json.h"
@@ -74,7 +73,7 @@ inline std::string store_line(const std::string& start, const Store& store) {
 }
 
 // Reasons why a probe left buffers out, with their numbers.
-using LeftOut = std::vector<std::pair<std::string, int64_t>>;
+using LeftOut = std::map<std::string, int64_t>;
 
 // The row of how many buffers a probe guarded or filled in a call. `launches` is after how many
 // launches bands were compared; -1 for a probe that compares none.

@@ -20,8 +20,7 @@ class MemoryOfWrapper {
     for (int probe = 0; probe < memory_probes; ++probe) has_[probe] = recorder.has(memory_probe_name(probe));
     read_lines(options.memory);
     const std::string fills = environment("REWRITER_FILL"), bytes = environment("REWRITER_GUARD");
-    is_off_ = fills == "off";
-    if (!is_off_ && !read_fills(fills, fills_)) {
+    if (!read_fills(fills, fills_)) {
       recorder.warn(
           "memory", "REWRITER_FILL is '" + fills +
               "': expected 0, 1, off, or PROBE=0 and PROBE=1; fill 0 is used");
@@ -37,7 +36,6 @@ class MemoryOfWrapper {
   // Returns a tensor that replaces one that was allocated; null if that one stays. `problem` says why it has to,
   // if the caller knows.
   AtenTensorHandle allocated(RunningCall& call, int event, AtenTensorHandle made, const char* problem) {
-    if (is_off_) return nullptr;
     Watched& watched = watched_of(call);
     AtenTensorHandle const other = guard_and_fill(watched, event, made, problem);
     end_line(watched, line_of(event).waits);
@@ -47,7 +45,6 @@ class MemoryOfWrapper {
   // The wrapper no longer needs the value of a buffer; if `is_reused`, it goes on using the memory. `problem`
   // says why it cannot be filled, if the caller knows.
   void gone(RunningCall& call, int event, AtenTensorHandle handle, bool is_reused, const char* problem) {
-    if (is_off_) return;
     Watched& watched = watched_of(call);
     const Line& line = line_of(event);
     if (!problem && line.is_held) problem = "another tensor may have its memory";
@@ -56,7 +53,6 @@ class MemoryOfWrapper {
   }
 
   void checked(RunningCall& call, int launch) {
-    if (is_off_) return;
     Watched& watched = watched_of(call);
     watched.launches.push_back(launch);
     compare(watched, static_cast<uint64_t>(launch) + 1);
@@ -74,7 +70,7 @@ class MemoryOfWrapper {
     bool waits = true;
     // Wait for all streams that were used: the current one may be another by now.
     for (const auto& table : watched->tables) {
-      if (table.device >= 0 && is_capturing(table.device)) waits = false;
+      if (table.places->device() >= 0 && is_capturing(table.places->device())) waits = false;
     }
     for (const auto& table : watched->tables) {
       for (void* stream : table.streams) {
@@ -150,8 +146,7 @@ class MemoryOfWrapper {
         return 0;
       }
     }
-    make_guarded(made, memory, guard_, guarded);
-    memory = guarded.memory;
+    make_guarded(made, guard_, memory, guarded);
     const uint64_t edge = memory_pattern(bounds_probe, fills_[bounds_probe], memory.dtype);
     const uint64_t bytes = static_cast<uint64_t>(guard_), rest = -memory.bytes & 15;
     const uint32_t size = static_cast<uint32_t>(guard_);
@@ -219,8 +214,9 @@ class MemoryOfWrapper {
     if (!watched.has_tables) watched.make_tables();
     for (auto& table : watched.tables) {
       if (table.bands.empty()) continue;
+      const int device = table.places->device();
       void* stream = nullptr;
-      if (table.device >= 0 && !current_stream(&stream, table.device)) {
+      if (device >= 0 && !current_stream(&stream, device)) {
         skip(watched, bounds_probe, not_compared);
         continue;
       }
@@ -231,7 +227,7 @@ class MemoryOfWrapper {
       if (!watched.work.is_empty()) settle(watched);
       if (watched.work.takes_bands(count)) {
         watched.places = table.places;
-        watched.work.compare(table.bands.data(), count, launch, table.device, stream);
+        watched.work.compare(table.bands.data(), count, launch, device, stream);
         continue;
       }
       const bool captured = watched.is_captured;
@@ -303,14 +299,7 @@ class MemoryOfWrapper {
   }
 
   void skip(Watched& watched, int probe, const std::string& reason) const {
-    if (!has_[probe]) return;
-    for (auto& [known, count] : watched.skipped[probe]) {
-      if (known == reason) {
-        ++count;
-        return;
-      }
-    }
-    watched.skipped[probe].emplace_back(reason, 1);
+    if (has_[probe]) ++watched.skipped[probe][reason];
   }
 
   // Reports the known damage, in the order of launches, each band once.
@@ -367,7 +356,6 @@ class MemoryOfWrapper {
   Recorder& recorder_;
   bool has_[memory_probes] = {};
   int fills_[memory_probes] = {};
-  bool is_off_ = false;
   int64_t guard_ = 4096;  // bytes on each side
   std::vector<Line> lines_;
   Probe key_;  // for the state in calls

@@ -52,7 +52,6 @@ struct Watched {
     Owned whole;  // as long as its bands are compared
   };
   struct Table {
-    int device;
     Places* places;
     std::vector<Band> bands;
     std::vector<void*> streams;  // on which they were compared
@@ -104,10 +103,9 @@ struct Watched {
     has_tables = true;
     for (Table& table : tables) table.bands.clear();
     for (Buffer& buffer : buffers) {
-      const int device = buffer.memory.device();
       Table* to = nullptr;
-      for (Table& table : tables) to = table.device == device ? &table : to;
-      if (!to) to = &tables.emplace_back(Table{device, buffer.from, {}, {}});
+      for (Table& table : tables) to = table.places == buffer.from ? &table : to;
+      if (!to) to = &tables.emplace_back(Table{buffer.from, {}, {}});
       if (buffer.whole.handle) to->bands.insert(to->bands.end(), buffer.bands, buffer.bands + 2);
     }
   }

@@ -178,12 +178,7 @@ class Saver {
   }
 
   // Waits until all saves so far have their file, or have failed.
-  void wait_for_all() {
-    std::unique_lock<std::mutex> guard(lock_);
-    const uint64_t last = last_;
-    guard.unlock();
-    wait_until(last);
-  }
+  void wait_for_all() { wait_until(last_); }
 
  private:
   static constexpr int most_threads = 16;
@@ -364,7 +359,7 @@ class Saver {
   std::condition_variable queued_, finished_;
   std::deque<std::shared_ptr<SavedFile>> queue_;
   std::set<uint64_t> unfinished_;  // by ticket
-  uint64_t last_ = 0;
+  std::atomic<uint64_t> last_{0};
   bool started_ = false;
 };
 

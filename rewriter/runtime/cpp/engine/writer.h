@@ -63,9 +63,6 @@ OwnedJob<Job> job_of(Act act) {
 // such thread, and must not call anything here.
 class Writer {
  public:
-  Writer() = default;
-  Writer(const Writer&) = delete;
-  Writer& operator=(const Writer&) = delete;
   // What is derived has stopped it by then.
   virtual ~Writer() = default;
 
@@ -84,11 +81,10 @@ class Writer {
     if (is_idle() && (at_once || job->is_ready() || !start_thread())) {
       std::lock_guard<std::mutex> guard(emitting_);
       emitter_ = pthread_self();
-      is_emitting_ = true;
       wait_for(*job, 4096);
       emit(std::move(job));
       flush();
-      is_emitting_ = false;
+      emitter_ = pthread_t{};
       return;
     }
     add(std::move(job));
@@ -111,10 +107,7 @@ class Writer {
     --waiting_;
   }
 
-  bool is_emitting() const {
-    return is_emitting_.load(std::memory_order_acquire) &&
-        pthread_equal(emitter_.load(std::memory_order_relaxed), pthread_self());
-  }
+  bool is_emitting() const { return emitter_ == pthread_self(); }
 
   // Emits all jobs and ends the thread. Another `put` starts it again.
   void stop() {
@@ -184,7 +177,6 @@ class Writer {
     while (OwnedJob<Job> job = take()) {
       std::lock_guard<std::mutex> guard(emitting_);
       emitter_ = pthread_self();
-      is_emitting_ = true;
       if (!job->is_ready() && unflushed) {
         flush();
         unflushed = 0;
@@ -196,7 +188,7 @@ class Writer {
         flush();
         unflushed = 0;
       }
-      is_emitting_ = false;
+      emitter_ = pthread_t{};
       --queued_;
     }
   }
@@ -230,8 +222,7 @@ class Writer {
   Job* last_ = nullptr;
   std::atomic<int> waiting_{0};  // how many threads wait until the queue is empty
   std::atomic<std::size_t> queued_{0};  // jobs that were not emitted yet
-  std::atomic<pthread_t> emitter_{};
-  std::atomic<bool> is_emitting_{false};
+  std::atomic<pthread_t> emitter_{};  // the thread that emits a job; zero if none does
   bool asleep_ = false, stopping_ = false, is_started_ = false;
   std::atomic<pid_t> pid_{0};
   pthread_t thread_{};

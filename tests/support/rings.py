@@ -44,7 +44,7 @@ void test_end(FlightRing* ring, const FlightCall* call) {
 }
 void test_finish(FlightRing* ring) { ring->finish(); }
 void* test_triggers(FlightRing* ring, const char* root, const char* wanted) {
-  return new Triggers(*ring, root, 0, wanted, "");
+  return new Triggers(*ring, root, 0, wanted, {});
 }
 void test_see(Triggers* triggers, const FlightCall* call, const TriggerValue* value) {
   triggers->see(*call, *value, "x");

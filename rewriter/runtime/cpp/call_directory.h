@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -68,12 +69,12 @@ class RecordedCall {
   Triggers* const triggers_;
 };
 
-// Those of one wrapper. `table` is the text of its table; `kernels` has a line `index name` for each launch.
+// Those of one wrapper. `table` is the text of its table; `kernels` are those of its launches, by index.
 class RecordedCalls {
  public:
   RecordedCalls(
       const std::string& root, int rank, const std::string& table, const Options& options,
-      const std::string& kernels) {
+      const std::map<int, std::string>& kernels) {
     std::string problem;
     ring_ = FlightRing::of(root, rank, problem);
     if (!ring_) throw std::runtime_error(problem);

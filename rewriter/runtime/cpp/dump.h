@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -105,12 +106,10 @@ class DumpWriter {
   KeptCalls& kept() { return kept_; }
 
  private:
-  static std::string kernels_of(const std::vector<ProbedLaunch>& launches) {
-    std::string text;
-    for (const ProbedLaunch& launch : launches) {
-      text += std::to_string(launch.row->launch) + " " + launch.row->kernel + "\n";
-    }
-    return text;
+  static std::map<int, std::string> kernels_of(const std::vector<ProbedLaunch>& launches) {
+    std::map<int, std::string> kernels;
+    for (const ProbedLaunch& launch : launches) kernels[launch.row->launch] = launch.row->kernel;
+    return kernels;
   }
 
   // If this fails, such as on a full disk, it is not tried again for each call.
@@ -208,7 +207,8 @@ class DumpWriter {
   std::string problem_;  // why recording failed
   const std::string root_;
   const int rank_;
-  const std::string about_, kernels_;
+  const std::string about_;
+  const std::map<int, std::string> kernels_;
   std::atomic<int64_t> next_{0};
   std::atomic<bool> has_manifest_{false};
   KeptCalls kept_;

@@ -63,10 +63,10 @@ class Usual {
 
 class Triggers {
  public:
-  // `wanted` is like `nan,spike:10x`; `kernels` has a line `index name` for each launch.
+  // `wanted` is like `nan,spike:10x`; `kernels` are those of the launches, by index.
   Triggers(FlightRing& ring, std::string root, int rank, const std::string& wanted,
-           const std::string& kernels)
-      : ring_(ring), root_(std::move(root)), rank_(rank) {
+           const std::map<int, std::string>& kernels)
+      : ring_(ring), root_(std::move(root)), rank_(rank), kernels_(kernels) {
     for (const std::string& one : split(wanted, ",")) {
       const std::string name = one.substr(0, one.find(':'));
       const double factor = name.size() < one.size() ? std::atof(one.c_str() + name.size() + 1) : 0;
@@ -74,12 +74,8 @@ class Triggers {
       if (name == "slow") slow_ = factor;
       for (int kind = 0; kind < FlightRing::kinds; ++kind) wanted_ |= (name == names[kind]) << kind;
     }
-    for (const std::string& line : split(kernels, "\n")) {
-      const std::size_t space = line.find(' ');
-      if (space == std::string::npos) continue;
-      const int launch = std::atoi(line.c_str());
-      kernels_[launch] = line.substr(space + 1);
-      if (is_random(kernels_[launch])) random_.insert(launch);
+    for (const auto& [launch, kernel] : kernels) {
+      if (is_random(kernel)) random_.insert(launch);
     }
   }
 
@@ -198,14 +194,11 @@ class Triggers {
     // Rows of a device come late, so calls are remembered for a while.
     if (calls_.size() > most_calls) calls_.erase(calls_.begin());
     CallState& state = calls_[call.call];
-    if (value.launch < 0) {
+    const bool is_input = value.launch < 0;
+    if (!is_input && (!value.is_written || !state.has_inputs || state.is_given_up)) return;
+    if (is_input || random_.count(value.launch)) {
       state.inputs = (state.inputs ^ value.print) * 0x9e3779b97f4a7c15u + 1;
       state.has_inputs = true;
-      return;
-    }
-    if (!value.is_written || !state.has_inputs || state.is_given_up) return;
-    if (random_.count(value.launch)) {
-      state.inputs = (state.inputs ^ value.print) * 0x9e3779b97f4a7c15u + 1;
       return;
     }
     auto known = std::find_if(known_.begin(), known_.end(), [&](const Known& one) {
@@ -297,7 +290,7 @@ class Triggers {
   const int rank_;
   uint32_t wanted_ = 0;  // a bit for each kind that is wanted
   double spike_ = 0, slow_ = 0;
-  std::map<int, std::string> kernels_;
+  const std::map<int, std::string> kernels_;
   std::set<int> random_;  // launches that draw random numbers
   std::mutex mutex_;
   std::set<Seen> seen_;

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -38,7 +37,7 @@ class KeptCalls {
 
   // Makes the file that readers lock, before there is a call to read.
   void admit_readers() {
-    if (!keep || has_readers_.exchange(true)) return;
+    if (!keep) return;
     const int file = open((root_ + "/.readers").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (file >= 0) close(file);
   }
@@ -167,7 +166,6 @@ class KeptCalls {
   uint64_t used_ = 0, expected_ = 0;
   int64_t since_ = 0;  // when a reader was first seen, plus 1
   bool is_clear_ = false;
-  std::atomic<bool> has_readers_{false};
 };
 
 }  // namespace inductor_rewriter

@@ -74,26 +74,24 @@ class RecordedCalls {
  public:
   RecordedCalls(
       const std::string& root, int rank, const std::string& table, const Options& options,
-      const std::map<int, std::string>& kernels) {
-    std::string problem;
-    ring_ = FlightRing::of(root, rank, problem);
-    if (!ring_) throw std::runtime_error(problem);
+      const std::map<int, std::string>& kernels)
+      : ring_(FlightRing::of(root, rank)) {
     const std::string name = fingerprint_of(table).substr(0, 16);
     table_ = std::strtoull(name.c_str(), nullptr, 16);
     const std::string folder = root + "/record/tables", path = folder + "/" + name + ".json";
     make_directories(folder);
     if (access(path.c_str(), F_OK)) write_whole(path, table);
     if (options.on && *options.on) {
-      triggers_ = std::make_unique<Triggers>(*ring_, root, rank, options.on, kernels);
+      triggers_ = std::make_unique<Triggers>(ring_, root, rank, options.on, kernels);
     }
   }
 
   std::unique_ptr<RecordedCall> start(int64_t call) {
-    return std::make_unique<RecordedCall>(*ring_, ring_->start(static_cast<uint64_t>(call), table_), triggers_.get());
+    return std::make_unique<RecordedCall>(ring_, ring_.start(static_cast<uint64_t>(call), table_), triggers_.get());
   }
 
  private:
-  FlightRing* ring_ = nullptr;
+  FlightRing& ring_;
   uint64_t table_ = 0;
   std::unique_ptr<Triggers> triggers_;  // of all calls, which end before
 };

@@ -26,26 +26,22 @@ class FlightRing : public FlightFile {
   enum Kind : uint16_t { begin = 1, rows = 2, end = 3 };
 
   // The ring of this process in the folder of a dump; all copies of the runtime in the process share it.
-  // Null if there can be none, and `problem` says why. Never freed.
-  static FlightRing* of(const std::string& root, int rank, std::string& problem) {
+  // Throws if there can be none. Never freed.
+  static FlightRing& of(const std::string& root, int rank) {
     All& all = all_rings();
     const std::lock_guard<std::mutex> guard(all.mutex);
     static const int registered = pthread_atfork(&before_fork, &after_fork, &after_fork_in_child);
     static_cast<void>(registered);
     for (const Known& known : all.known) {
-      if (known.root == root && known.pid == getpid()) {
-        if (!known.ring) problem = known.problem;
-        return known.ring;
-      }
+      if (known.root == root && known.pid == getpid()) return *known.ring;
     }
     auto made = std::make_unique<FlightRing>();
-    FlightRing* const ring = made->open_or_make(root, rank, problem) ? made.release() : nullptr;
-    // A failure, such as a full disk, is remembered: not each call tries again.
-    all.known.push_back({root, getpid(), ring, problem});
+    made->open_or_make(root, rank);
+    all.known.push_back({root, getpid(), made.get()});
     // The process ends by itself, or the library is unloaded.
     static const int finishes = std::atexit([] { finish_all(""); });
     static_cast<void>(finishes);
-    return ring;
+    return *made.release();
   }
 
   FlightCall start(uint64_t number, uint64_t table) {
@@ -133,7 +129,7 @@ class FlightRing : public FlightFile {
     All& all = all_rings();
     const std::lock_guard<std::mutex> guard(all.mutex);
     for (const Known& known : all.known) {
-      if (known.ring && known.pid == getpid()) known.ring->finish(exception);
+      if (known.pid == getpid()) known.ring->finish(exception);
     }
   }
 
@@ -193,7 +189,6 @@ class FlightRing : public FlightFile {
     std::string root;
     pid_t pid;
     FlightRing* ring;
-    std::string problem;  // why there is no ring
   };
   struct All {
     std::mutex mutex;
@@ -211,7 +206,7 @@ class FlightRing : public FlightFile {
   static void after_fork() { all_rings().mutex.unlock(); }
   static void after_fork_in_child() {
     for (const Known& known : all_rings().known) {
-      if (known.ring && known.ring->file_ >= 0) ::close(std::exchange(known.ring->file_, -1));
+      if (known.ring->file_ >= 0) ::close(std::exchange(known.ring->file_, -1));
     }
     after_fork();
   }

@@ -27,6 +27,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -101,22 +102,21 @@ class FlightFile {
  protected:
   static uint64_t now() { return static_cast<uint64_t>(clock_ns()); }
 
-  bool open_or_make(const std::string& root, int rank, std::string& problem) {
+  void open_or_make(const std::string& root, int rank) {
     std::string host = host_name();
     std::replace(host.begin(), host.end(), '/', '_');
     const std::string folder = root + "/record";
-    if (!make_folder(root) || !make_folder(folder)) return fail("cannot make " + folder, problem);
+    if (!make_folder(root) || !make_folder(folder)) fail("make", folder);
     const std::string stem = folder + "/" + host + "." + std::to_string(getpid());
     for (int turn = 0; turn < 1000; ++turn) {
       const std::string own = turn ? stem + "." + std::to_string(turn) : stem;
-      if (!make_folder(own)) return fail("cannot make " + own, problem);
+      if (!make_folder(own)) fail("make", own);
       path_ = own + "/ring";
-      if (open_existing()) return true;
+      if (open_existing()) return;
       if (errno != ENOENT) continue;  // that of another process
-      if (make(own, rank, problem) || (problem.empty() && open_existing())) return true;
-      if (!problem.empty()) return false;
+      if (make(own, rank) || open_existing()) return;
     }
-    return fail("there are too many in " + folder, problem);
+    throw std::runtime_error("there are too many in " + folder);
   }
 
   std::string path_;
@@ -144,11 +144,6 @@ class FlightFile {
       // It is no size.
     }
     return std::clamp(bytes, least, most) & ~uint64_t{4095};
-  }
-
-  static bool fail(const std::string& what, std::string& problem) {
-    problem = what + ": " + std::strerror(errno);
-    return false;
   }
 
   bool open_existing() {
@@ -188,21 +183,20 @@ class FlightFile {
     return true;
   }
 
-  // False without a problem: another copy of the runtime was first.
-  bool make(const std::string& own, int rank, std::string& problem) {
+  // False: another copy of the runtime was first.
+  bool make(const std::string& own, int rank) {
     const std::string temporary =
         own + "/.ring." + std::to_string(reinterpret_cast<uintptr_t>(this)) + "." + std::to_string(getpid());
     const int file = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file < 0) return fail("cannot make " + temporary, problem);
+    if (file < 0) fail("make", temporary);
     const uint64_t size = data_at + wanted_capacity();
     // Allocates all of it: writing to the mapping on a full disk would end the program.
     const int full = posix_fallocate(file, 0, static_cast<off_t>(size));
     if (full || !map(temporary, file, size)) {
-      if (full) errno = full;
-      fail("no room for " + own + "/ring", problem);
+      const std::string why = std::strerror(full ? full : errno);
       ::close(file);
       unlink(temporary.c_str());
-      return false;
+      throw std::runtime_error("no room for " + own + "/ring: " + why);
     }
     std::memcpy(header_->magic, magic, 8);
     header_->version = version;

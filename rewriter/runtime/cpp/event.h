@@ -84,9 +84,6 @@ class Owned {
  public:
   Owned() = default;
   Owned(Owned&& from) noexcept : handle(from.handle) { from.handle = nullptr; }
-  Owned(const Owned&) = delete;
-  Owned& operator=(const Owned&) = delete;
-  Owned& operator=(Owned&&) = delete;
   ~Owned() { reset(); }
   void reset() {
     if (handle) aoti_torch_delete_tensor_object(handle);
@@ -123,15 +120,19 @@ struct Host {
   Owned owner;
 };
 
-struct Item {
+// What is known of a value without its elements.
+struct ItemFacts {
   const Label* label = nullptr;
   const char* kind = "other";  // tensor, int, float, bool, or another type of Python
   int64_t bits = 0;  // of a number
   std::string text;  // if it is not a tensor
   Tensor tensor;
-  Host host;
   bool is_measured = false;
   Measured measurement;
+};
+
+struct Item : ItemFacts {
+  Host host;
   bool has_head = false;
   std::vector<std::string> head;
   std::string fingerprint;  // of all elements, in hexadecimal
@@ -225,6 +226,7 @@ struct Event : EventPlace {
   bool captured = false;  // whether the values are of the last replay of a CUDA graph
 
   std::string about() const { return launch_text(launch, phase); }
+  operator std::string() const { return about(); }
   AboutValue about(const Item& item) const { return {launch, phase, *item.label}; }
 };
 

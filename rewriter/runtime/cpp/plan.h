@@ -103,16 +103,10 @@ class ReadJob : public EventJob {
     job->is_pooled = false;
     job->event.items = std::vector<Item>(event.items.size());
     for (std::size_t i = 0; i < event.items.size(); ++i) {
-      const Item& from = event.items[i];
+      const ItemFacts& from = event.items[i];
       Item& item = job->event.items[i];
-      item.label = from.label;
-      item.kind = from.kind;
-      item.text = from.text;
-      item.bits = from.bits;
-      item.tensor = from.tensor;
+      static_cast<ItemFacts&>(item) = from;
       item.tensor.handle = nullptr;  // the tensor may be freed by now
-      item.is_measured = from.is_measured;
-      item.measurement = from.measurement;
     }
     uint64_t count = 0;
     for (std::size_t i = 0; i < on_gpu.size(); ++i) {

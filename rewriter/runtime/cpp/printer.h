@@ -176,9 +176,9 @@ class QueuedOutput : public Printer, public Writer {
     try {
       act();
     } catch (const std::exception& error) {
-      warn(text_of(about), error.what());
+      warn(about, error.what());
     } catch (...) {
-      warn(text_of(about), "unknown failure");
+      warn(about, "unknown failure");
     }
   }
 
@@ -208,9 +208,6 @@ class QueuedOutput : public Printer, public Writer {
 
  private:
   static constexpr std::size_t most_text = 1 << 16;
-
-  static std::string text_of(const Event& event) { return event.about(); }
-  static std::string text_of(const std::string& text) { return text; }  // or a string literal
 
   void collect(const std::string& text) {
     text_ += text;

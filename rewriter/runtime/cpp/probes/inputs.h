@@ -4,7 +4,7 @@
 #include <mutex>
 
 #include "../expected.h"
-#include "../values.h"
+#include "../recorder.h"
 
 namespace inductor_rewriter {
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "../formats/text.h"
-#include "../values.h"
 
 namespace inductor_rewriter {
 

@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "../recorder.h"
-#include "../values.h"
 
 namespace inductor_rewriter {
 

@@ -10,7 +10,6 @@
 #include "../engine/graph_marks.h"
 #include "../engine/driver.h"
 #include "../recorder.h"
-#include "../values.h"
 
 namespace inductor_rewriter {
 

@@ -83,11 +83,7 @@ struct Session {
 
 class Dormant {
  public:
-  explicit Dormant(const Wrapper& wrapper) : wrapper_(wrapper) {
-    char name[32];
-    std::snprintf(name, sizeof name, "%p", static_cast<const void*>(&wrapper));
-    name_ = name;
-  }
+  explicit Dormant(const Wrapper& wrapper) : wrapper_(wrapper) {}
 
   std::unique_ptr<RunningCall> begin() {
     const int64_t number = number_.fetch_add(1, std::memory_order_relaxed);
@@ -240,7 +236,7 @@ class Dormant {
 
   const Wrapper& wrapper_;
   const std::string path_ = environment("REWRITER_CONTROL");
-  std::string name_;
+  const std::string name_ = std::to_string(reinterpret_cast<uintptr_t>(&wrapper_));
   std::string request_;  // the last one that counted
   std::atomic<int64_t> number_{0};
   std::atomic<uint64_t> stamp_{0};

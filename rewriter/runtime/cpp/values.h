@@ -28,7 +28,6 @@ void each_first(const Item& item, Act&& act) {
   const int size = elements::size(layout.dtype);
   alignas(16) char room[16 * most_values];
   Gather gather(dims, layout.data, size);
-  gather.seek(0);
   gather.next(count, room);
   for (int64_t i = 0; i < count; ++i) act(room + i * size);
 }

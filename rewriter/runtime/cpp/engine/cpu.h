@@ -239,7 +239,6 @@ inline int64_t count_near_limit(const Layout& layout, const Dimensions& dims, co
   alignas(64) double values[block_elements];
   alignas(64) char room[block_elements * 2];
   Gather gather(dims, layout.data, size);
-  if (layout.numel) gather.seek(0);
   int64_t count = 0;
   for (int64_t done = 0; done < layout.numel; done += block_elements) {
     const int64_t left = layout.numel - done;

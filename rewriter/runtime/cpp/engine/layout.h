@@ -47,7 +47,7 @@ class Gather {
   Gather(const Dimensions& dims, const char* data, int size)
       : dims_(dims), data_(data), size_(size) {}
 
-  // The next piece starts at this element.
+  // The next piece starts at this element; before, at the first one.
   void seek(int64_t element) {
     at_ = data_;
     for (int i = dims_.count - 1; i >= 0; --i) {
@@ -168,8 +168,8 @@ class Gather {
   const Dimensions& dims_;
   const char* const data_;
   const int size_;
-  const char* at_ = nullptr;
-  int64_t place_[Dimensions::most];
+  const char* at_ = data_;
+  int64_t place_[Dimensions::most] = {};
 };
 
 #if defined(__GNUC__) && !defined(__clang__)

@@ -123,7 +123,8 @@ class Kernel:
         size = hints.get(name)
         if size is None:
             raise SystemExit(f"the value of {name} is not known")
-        return max(1, min(_power(size), _LARGEST if name.startswith("R") else 128) // self.scale)
+        power = 1 << max(0, int(size) - 1).bit_length()
+        return max(1, min(power, _LARGEST if name.startswith("R") else 128) // self.scale)
 
     def _grid(self, values: Mapping[str, Any], blocks: Mapping[str, Any]) -> tuple[int, ...]:
         from torch._inductor.runtime.triton_heuristics import GridExpr
@@ -150,10 +151,6 @@ def _sizes(kernel: Path) -> dict[str, int]:
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, int)
     }
-
-
-def _power(size: int) -> int:
-    return 1 << max(0, int(size) - 1).bit_length()
 
 
 def _without_tuning(kept: dict[str, Any]) -> None:

@@ -82,7 +82,7 @@ def runner_of(bindings: Any, library: str, device: str) -> Any:
 
 
 def _has(bindings: Any, device: str) -> bool:
-    if _is_alone(sys.modules["torch"]):
+    if not hasattr(sys.modules["torch"], "__version__"):  # the empty package of `import_bindings`
         count = getattr(bindings, f"_{device}_getDeviceCount", None)
         return bool(count is not None and count())
     module = getattr(sys.modules["torch"], device, None)
@@ -111,26 +111,15 @@ def import_bindings() -> Any:
     return importlib.import_module("torch._C")
 
 
-def _is_alone(torch: ModuleType) -> bool:
-    """Whether this is the empty package of `import_bindings`, and not the real torch."""
-    return not hasattr(torch, "__version__")
-
-
-def _create_cuda_context(bindings: Any) -> None:
-    """Create the CUDA context of this process, which takes a third of a second."""
-    if _has(bindings, "cuda"):
-        with contextlib.suppress(RuntimeError):  # if the device cannot be used, loading says why
-            bindings._cuda_synchronize()
-
-
 def script(*, full_torch: bool, cuda: bool) -> None:
     """Answer one request; with `full_torch`, after importing all of torch. `cuda` is whether it
     will be about a model for CUDA."""
     if full_torch:
         importlib.import_module("torch")
     bindings = import_bindings()
-    if cuda:
-        _create_cuda_context(bindings)
+    if cuda and _has(bindings, "cuda"):
+        with contextlib.suppress(RuntimeError):  # if the device cannot be used, loading says why
+            bindings._cuda_synchronize()  # makes the context, which takes a third of a second
     answer = load(bindings, json.loads(sys.stdin.readline()))
     print(json.dumps(answer), flush=True)
     # Exit at once: finalising torch would take time, and the parent has its answer.

@@ -73,8 +73,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
         for name in spec["loader_globals"]
         if getattr(module, name, None) is None and name not in constants
     ]
-    for name, value in constants.items():
-        setattr(module, name, value)
+    vars(module).update(constants)
     torch.manual_seed(spec["seed"])
     if spec["args"] or spec["recorded"]:
         if missing:
@@ -94,9 +93,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
             )
     else:
         inputs = own_inputs(module)
-        for name, value in constants.items():
-            # `get_args` fills these globals with random values.
-            setattr(module, name, value)
+        vars(module).update(constants)  # `get_args` fills these globals with random values
     choices = Path(spec["tuned"]) if spec["tuned"] else None
     if choices is not None:
         tuned.pin(module, choices)

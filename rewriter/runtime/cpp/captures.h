@@ -20,7 +20,6 @@ namespace inductor_rewriter {
 struct Capture {
   RunningCall* call = nullptr;
   std::unique_ptr<RunningCall> left;
-  int64_t number = 0;
   std::vector<OwnedJob<EventJob>> events;
   uint64_t seen = 0;
 
@@ -46,7 +45,6 @@ class Captures {
       all_.push_back(std::make_unique<Capture>());
       call.capture = all_.back().get();
       call.capture->call = &call;
-      call.capture->number = call.number;
       has_any_.store(true, std::memory_order_release);
     }
     call.capture->events.push_back(std::move(job));

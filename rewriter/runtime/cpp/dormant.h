@@ -70,7 +70,7 @@ struct Session {
     for (std::size_t i = 0; i < of.rows.size(); ++i) {
       Row row = of.rows[i];
       if (!control.has_launch(row.launch, row.kernel)) continue;
-      if (chosen.before.empty()) row.before = nullptr;
+      if (chosen.before.empty() && !chosen.marker) row.before = nullptr;
       if (chosen.after.empty()) row.after = nullptr;
       // The line behind the next launch is to have measured what waits.
       const Row* next = i + 1 < of.rows.size() ? &of.rows[i + 1] : nullptr;

@@ -71,9 +71,6 @@ class Probe {
   bool marks = false;
   bool acts_on_memory = false;  // by memory/watch.h, for all that do
 
-  // If it `marks`: makes the probe that acts before launches for it.
-  std::unique_ptr<Probe> (*make_mark)() = nullptr;
-
   virtual ~Probe() = default;
   virtual void at(Event&, RunningCall&, Recorder&) {}
   // Called once the event is measured, maybe later and by another thread. There are no handles
@@ -116,19 +113,15 @@ struct ChosenProbes {
       if (when == "after" || when == "both") after.push_back(probe);
       if (probe->reads_values && !checks) readers.push_back(probe);
       reads_values = reads_values || probe->reads_values;
-      if (probe->marks) marker = probe->make_mark();
+      if (probe->marks) marker = probe;
       observes = observes || name != "names";
     }
-    if (!marker) return;
-    marks_alone = before.empty();
-    before.push_back(marker.get());  // the last thing before a launch
   }
 
   std::vector<std::unique_ptr<Probe>> all;
   Probes before, after, readers, checkers;
   bool reads_values = false;
-  std::unique_ptr<Probe> marker;  // marks the beginning of launches
-  bool marks_alone = false;       // whether it is the only probe that acts before launches
+  Probe* marker = nullptr;        // marks the beginning of launches, the last thing before each
   bool observes = false;          // whether any probe needs what was measured
   bool saves = false;             // whether any needs a dump
   bool acts_on_memory = false;    // whether any does

@@ -115,7 +115,7 @@ inline void Recorder::report_replay(Capture& capture, uint64_t replays, RunningC
   }
   const bool is_replayer = !call && ended && !capture.was_run_by(*ended, moments_);
   if (!call && !is_replayer && !wanted_.are_all() && options_.of_python) return;  // of a call that is left out
-  if (!call && !is_replayer) left = start_call(capture.number);
+  if (!call && !is_replayer) left = start_call(capture.events.front()->event.call);
   if (left) call = left.get();
   else if (!call) call = ended;
   if (!is_replayer) call->capture = nullptr;
@@ -169,18 +169,19 @@ inline void Recorder::at_launch(RunningCall& call, int index, bool before, Conte
   Event event = event_of(call, moment);
   event.iteration = (before ? call.before : call.after)[static_cast<std::size_t>(place)]++;
   const Probes& probes = *moment.probes;
-  if (options_.dormant && probes.empty()) return;  // other probes may be switched on later
+  Probe* const marker = before ? probes_.marker : nullptr;
+  if (options_.dormant && probes.empty() && !marker) return;  // other probes may be switched on later
   for (std::size_t i = before ? 0 : probes.size(); i-- > 0;) {
     act(event, [&] { probes[i]->stop(event, call, *this); });
   }
-  const bool is_mark = before && probes_.marks_alone;
-  OwnedJob<EventJob> job = is_mark ? nullptr : report(call, event, moment, contents);
+  OwnedJob<EventJob> job = marker && probes.empty() ? nullptr : report(call, event, moment, contents);
   if (job) put(call, std::move(job));
   if (finding_.is_there()) end_program(call);
   if (!before || !event.error.empty()) return;
   for (Probe* probe : probes) {
     act(event, [&] { probe->start(event, call, *this); });
   }
+  if (marker) act(event, [&] { marker->start(event, call, *this); });
 }
 
 inline void EventJob::emit() {

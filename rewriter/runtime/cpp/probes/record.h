@@ -1,15 +1,15 @@
 // Keeps the last launches in a ring that outlives the process: rewriter/runtime/probes/record.py.
 #pragma once
 
-#include <memory>
-
 #include "../recorder.h"
 
 namespace inductor_rewriter {
 
 class Record : public Probe {
  public:
-  Record() { make_mark = &Mark::make; }
+  void start(Event& event, RunningCall& call, Recorder&) override {
+    if (RecordedCall* of = recorded(event, call)) of->began(event.launch->row->launch, event.iteration);
+  }
   void stop(Event& event, RunningCall& call, Recorder&) override {
     if (RecordedCall* of = recorded(event, call)) of->ended(event.launch->row->launch, event.iteration);
   }
@@ -24,13 +24,6 @@ class Record : public Probe {
   }
 
  private:
-  struct Mark : public Probe {
-    void start(Event& event, RunningCall& call, Recorder&) override {
-      if (RecordedCall* of = recorded(event, call)) of->began(event.launch->row->launch, event.iteration);
-    }
-    static std::unique_ptr<Probe> make() { return std::make_unique<Mark>(); }
-  };
-
   static RecordedCall* recorded(const Event& event, const RunningCall& call) {
     return event.launch && call.directory ? call.directory->recorded.get() : nullptr;
   }

@@ -47,13 +47,18 @@ class Finding {
     if (is_there_) return;
     const Row* const row = event.launch ? event.launch->row : nullptr;
     const int64_t numel = item.tensor.numel;
-    if (row) launch_ = row->launch, kernel_ = row->kernel;
-    name_ = item.label->name;
-    text_ = " stopped at " + (row ? "#" + std::to_string(launch_) + " " + kernel_ : "the inputs") + ": " +
+    const std::string& name = item.label->name;
+    text_ = " stopped at " + (row ? "#" + std::to_string(row->launch) + " " + row->kernel : "the inputs") + ": " +
         std::to_string(item.measurement.nan) + " of " + std::to_string(numel) +
-        (numel == 1 ? " element of " + name_ + " is" : " elements of " + name_ + " are") + " NaN (--stop)\n";
+        (numel == 1 ? " element of " + name + " is" : " elements of " + name + " are") + " NaN (--stop)\n";
     call_ = event.call;
-    if (to) root_ = to->root(), run_ = to->run();
+    if (to) {
+      path_ = to->root() + "/stopped.json";
+      facts_.open('{').key("format").string("rewriter.stopped").key("version").number(1);
+      facts_.key("run").string(to->run()).key("pid").number(getpid());
+      facts_.key("launch").put(row ? std::to_string(row->launch) : "null");
+      facts_.key("kernel").string(row ? row->kernel : "").key("arg").string(name).close('}').text += '\n';
+    }
     is_there_ = true;
   }
 
@@ -62,21 +67,15 @@ class Finding {
   const std::string& text() const { return text_; }
   // Records in the dump that the program ended here; only the first process does.
   void write() const {
-    if (run_.empty()) return;
-    Json json(true);
-    json.open('{').key("format").string("rewriter.stopped").key("version").number(1);
-    json.key("run").string(run_).key("pid").number(getpid());
-    json.key("launch").put(launch_ < 0 ? "null" : std::to_string(launch_));
-    json.key("kernel").string(kernel_).key("arg").string(name_).close('}').text += '\n';
-    write_file(root_ + "/stopped.json", O_EXCL, json.text.data(), json.text.size());
+    if (!path_.empty()) write_file(path_, O_EXCL, facts_.text.data(), facts_.text.size());
   }
 
  private:
   std::mutex lock_;
   std::atomic<bool> is_there_{false};
-  int launch_ = -1;
   int64_t call_ = 0;
-  std::string kernel_, name_, text_, root_, run_;
+  std::string text_, path_;
+  Json facts_{true};
 };
 
 // Flushes what a Python program has printed. A thread without Python's lock waits for it no longer than

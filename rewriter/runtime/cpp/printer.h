@@ -118,14 +118,13 @@ class Printer {
     if (label.empty() && !call) return text;
     return text + " call " + std::to_string(call);
   }
-  std::string start(const Event& event) const { return start(event.call); }
 
   // `[rewriter 0] #12.1 before KERNEL`, or `[rewriter 0] inputs`.
-  std::string line(const Event& event) const { return start(event) + " " + line_text(event); }
+  std::string line(const Event& event) const { return start(event.call) + " " + line_text(event); }
 
   // `[rewriter 0] #12 KERNEL`, for a line about a launch as a whole.
   std::string about(const Event& event) const {
-    const std::string text = start(event) + " " + launch_text(event.launch, event.phase, event.iteration);
+    const std::string text = start(event.call) + " " + launch_text(event.launch, event.phase, event.iteration);
     return event.launch ? text + " " + event.launch->row->kernel : text;
   }
 

@@ -20,7 +20,7 @@ class Inputs : public Probe {
     if (contents.size() != rows_.size()) {
       std::string wrong = std::to_string(contents.size()) + " values, expected " + std::to_string(rows_.size()) + " (";
       wrong += (rows_.empty() ? "none" : rows_.front().name + " to " + rows_.back().name) + ")";
-      recorder.write(recorder.start(event) + " inputs: " + wrong + "\n");
+      recorder.write(recorder.start(event.call) + " inputs: " + wrong + "\n");
       return event.unexpected.emplace_back("", wrong), void();
     }
     std::vector<Given> values(rows_.size());
@@ -28,7 +28,7 @@ class Inputs : public Probe {
       recorder.act("inputs " + rows_[i].name, [&] { values[i] = Given::read(contents[i]); });
     }
     Symbols symbols(rows_, values);
-    std::string start = recorder.start(event) + " inputs ", text;
+    std::string start = recorder.start(event.call) + " inputs ", text;
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       Texts problems = violated(guards_, rows_[i].name, symbols);
       std::string differs = compare(rows_[i], values[i], symbols);

@@ -24,7 +24,6 @@ _ENTRY = "inductor_rewriter_recorder_1"  # in rewriter/runtime/cpp/find.h
 TORCH = "libtorch_cpu.so"
 # Loaded for all: only the functions that wrappers look for may be visible.
 LINKED = (f"-Wl,--version-script={bundle.SOURCES / 'recorder.map'}", "-ldl", "-lpthread")
-_RECORD, _FINISH = "inductor_rewriter_record_into", "inductor_rewriter_finish"
 
 
 @cache
@@ -63,7 +62,7 @@ def _open(library: Path) -> ctypes.CDLL:
     functions = ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
     if not hasattr(functions, _ENTRY):
         raise Unavailable(f"{library} has another interface")
-    record, finish = getattr(functions, _RECORD), getattr(functions, _FINISH)
+    record, finish = functions.inductor_rewriter_record_into, functions.inductor_rewriter_finish
     record.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int)
     finish.argtypes, finish.restype = (ctypes.c_void_p,), None
     functions.inductor_rewriter_gpu_compiler.restype = ctypes.c_char_p

@@ -3,6 +3,7 @@
 // Behind the rows of inputs (symbols.h) the table has guards, conditions on symbols that have to hold: `if s0==1`.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -31,9 +32,7 @@ inline void add_symbols(const std::string& text, const Symbols& symbols, std::ve
       continue;
     }
     const Symbol* symbol = symbols.find(word);
-    bool is_new = symbol != nullptr;
-    for (const Symbol* name : names) is_new = is_new && name != symbol;
-    if (is_new) names.push_back(symbol);
+    if (symbol && std::find(names.begin(), names.end(), symbol) == names.end()) names.push_back(symbol);
     word.clear();
   }
 }

@@ -14,6 +14,7 @@
 // `s77%8==0`, `s0==1 or s0%8==0`.
 #pragma once
 
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
 #include <string>
@@ -217,10 +218,8 @@ class Symbols {
 
   void bind(const std::string& name, int64_t value, const std::string& source) {
     if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0]))) return;
-    for (char letter : name) {
-      if (!std::isalnum(static_cast<unsigned char>(letter)) && letter != '_') return;
-    }
-    if (!find(name)) all_.push_back({name, source, value});
+    const auto is_word = [](unsigned char letter) { return std::isalnum(letter) || letter == '_'; };
+    if (std::all_of(name.begin(), name.end(), is_word) && !find(name)) all_.push_back({name, source, value});
   }
 
   std::vector<Symbol> all_;

@@ -78,11 +78,6 @@ inline bool issue(ReadJob& job, Recorder& recorder) {
   return true;
 }
 
-inline void add_to_gpu(ReadJob& job, std::size_t place) {
-  job.on_gpu.push_back(place);
-  job.gpu_layouts.push_back(job.event.items[place].tensor.layout());
-}
-
 // Has each replay of the CUDA graph that is being captured measure the values. False: it cannot.
 inline bool issue_captured(ReadJob& job, Recorder& recorder) {
   std::string problem;
@@ -140,9 +135,12 @@ inline void measure_values(EventJob& of, bool heads, Recorder& recorder) {
     const bool has_numbers = is_number(tensor.dtype);
     if (!has_numbers && !recorder.fingerprints) continue;
     const bool captured = job.event.captured, is_on_gpu = gpu >= 0 && tensor.device_index == gpu && tensor.numel;
-    if (is_on_gpu && (captured ? has_numbers : !is_copied(tensor, recorder))) add_to_gpu(job, i);
-    // Nothing on a device can be copied during a capture.
-    else if (!captured || tensor.on_cpu || !tensor.numel) measure_on_host(job, i, recorder);
+    if (is_on_gpu && (captured ? has_numbers : !is_copied(tensor, recorder))) {
+      job.on_gpu.push_back(i);
+      job.gpu_layouts.push_back(tensor.layout());
+    } else if (!captured || tensor.on_cpu || !tensor.numel) {  // nothing on a device can be copied during a capture
+      measure_on_host(job, i, recorder);
+    }
   }
   if (job.event.captured) {
     if (!job.on_gpu.empty() && !issue_captured(job, recorder)) job.on_gpu.clear();

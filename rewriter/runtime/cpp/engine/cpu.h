@@ -33,9 +33,9 @@ constexpr int64_t most_chunks = 1024;
 // Integers of 8 and 16 bits: sums over up to `piece_bytes` are exact.
 template <class Integer, class Sum>
 inline Part measure_small(const char* from, int count) {
-  Integer low = 0, high = 0;
+  Integer low;
   std::memcpy(&low, from, sizeof low);
-  high = low;
+  Integer high = low;
   Sum sum = 0, squares = 0;
   for (int i = 0; i < count; ++i) {
     Integer value;

@@ -160,10 +160,9 @@ class Triggers {
     bool is_last;
   };
   using Place = std::tuple<int32_t, int32_t, int32_t>;
-  using Prints = std::map<Place, uint64_t>;
   struct Known {
     uint64_t inputs = 0;
-    Prints prints;
+    std::map<Place, uint64_t> prints;
   };
   struct CallState {
     uint64_t inputs = 0;

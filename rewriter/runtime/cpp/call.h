@@ -245,7 +245,6 @@ inline AtenTensorHandle pass_memory_line(
   return other;
 }
 
-
 inline const Functions* own_functions() {
   static const Functions all{
       begin_call, end_call, take_line, keep_view,

@@ -247,5 +247,4 @@ class Dormant {
   int64_t told_ = 0, recorded_ = 0;
 };
 
-
 }  // namespace inductor_rewriter

@@ -79,7 +79,6 @@ class GpuRows {
     gpu_.ring.release(first, count);
   }
 
-
  private:
   static constexpr int most_devices = 64;
 
@@ -128,7 +127,6 @@ class GpuRows {
     all.several = ++all.started > 1;
     return one;
   }
-
 
   // `cache_directory` of rewriter/runtime/cache_directory.py; empty if there is no cache.
   static std::string cache_directory() {

@@ -215,7 +215,6 @@ class RecentPlans {
  private:
   static constexpr std::size_t most = 8;  // plans, for dynamic shapes
 
-
   void look_at(const Moment& moment, const Contents& contents, Recorder& recorder) {
     for (std::size_t i = 0; i < seen_.size(); ++i) {
       seen_[i] = contents[i].seen;
@@ -237,7 +236,6 @@ class RecentPlans {
     }
     return plans_[0];
   }
-
 
   std::shared_ptr<Plan> make(const Contents& contents) const {
     auto plan = std::make_shared<Plan>();

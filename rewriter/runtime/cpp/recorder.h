@@ -263,7 +263,6 @@ class Recorder : public QueuedOutput {
     job.event.unexpected.clear();
   }
 
-
   static Event event_of(const RunningCall& call, const Moment& moment) {
     return Event({call.number, moment.launch, moment.phase, 0, &moment.line});
   }
@@ -293,7 +292,6 @@ class Recorder : public QueuedOutput {
     const char* earlier = event.phase[0] == 'b' ? " (of something before this launch)" : "";
     say(about(event) + ": " + event.error + earlier + "\n");
   }
-
 
   const Options& options_;
   const ForkMark mark_;

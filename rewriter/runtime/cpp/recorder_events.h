@@ -129,8 +129,6 @@ inline void Recorder::report_replay(Capture& capture, uint64_t replays, RunningC
   if (left) put(end_of(std::move(left)));
 }
 
-
-
 inline void Recorder::at_inputs(RunningCall& call, Contents& contents, const Lists* lists, const Contents* given) {
   Event event = inputs_of(call);
   if (faulty_) return;
@@ -189,6 +187,5 @@ inline void EventJob::emit() {
   recorder.act(event, [&] { complete(); });
   recorder.emit(*this);
 }
-
 
 }  // namespace inductor_rewriter

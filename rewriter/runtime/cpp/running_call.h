@@ -27,7 +27,6 @@ struct RunningCall {
     later.clear();
   }
 
-
   template <class State>
   State& state(const Probe* of) {
     std::lock_guard<std::mutex> guard(keeping_);
@@ -37,7 +36,6 @@ struct RunningCall {
     states_.emplace_back(of, std::make_shared<State>());
     return *static_cast<State*>(states_.back().second.get());
   }
-
 
   Recorder& recorder;
   const int64_t number;  // number of the call in this process, from 0

@@ -211,8 +211,6 @@ class FlightRing : public FlightFile {
     after_fork();
   }
 
-
-
   void put(uint64_t at, const void* data, std::size_t size) {
     const uint64_t place = at % capacity_;
     const std::size_t first = size < capacity_ - place ? size : capacity_ - place;

@@ -171,7 +171,6 @@ class Writer {
     return is_started_;
   }
 
-
   void work() {
     std::size_t unflushed = 0;
     while (OwnedJob<Job> job = take()) {

@@ -66,7 +66,6 @@ class Sync : public Probe {
     return (all[root] = GraphMarks::make(root, std::make_unique<MarkingDevice>())).get();
   }
 
-
   static bool leave_mark(const Event& event, RunningCall& call) {
     if (!call.directory) return false;
     GraphMarks* const marks = marks_of(*call.directory, false);

@@ -77,7 +77,6 @@ inline void* pass_memory(Lines& self, char line, PyObject* number, PyObject* ten
   return other;
 }
 
-
 // The text that a function of extension.py returns; null for an empty one.
 inline const char* reason_of(const Owned& text) {
   const char* const reason = text ? PyUnicode_AsUTF8AndSize(text.get(), nullptr) : nullptr;

@@ -10,8 +10,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,11 +35,18 @@ class FlightRing : public FlightFile {
     static const int registered = pthread_atfork(&before_fork, &after_fork, &after_fork_in_child);
     static_cast<void>(registered);
     for (const Known& known : all.known) {
-      if (known.root == root && known.pid == getpid()) return *known.ring;
+      if (known.root != root || known.pid != getpid()) continue;
+      if (!known.ring) throw std::runtime_error(known.problem);
+      return *known.ring;
     }
     auto made = std::make_unique<FlightRing>();
-    made->open_or_make(root, rank);
-    all.known.push_back({root, getpid(), made.get()});
+    try {
+      made->open_or_make(root, rank);
+    } catch (const std::exception& error) {  // remembered: not each wrapper tries again, such as on a full disk
+      all.known.push_back({root, getpid(), nullptr, error.what()});
+      throw;
+    }
+    all.known.push_back({root, getpid(), made.get(), ""});
     // The process ends by itself, or the library is unloaded.
     static const int finishes = std::atexit([] { finish_all(""); });
     static_cast<void>(finishes);
@@ -129,7 +138,7 @@ class FlightRing : public FlightFile {
     All& all = all_rings();
     const std::lock_guard<std::mutex> guard(all.mutex);
     for (const Known& known : all.known) {
-      if (known.pid == getpid()) known.ring->finish(exception);
+      if (known.ring && known.pid == getpid()) known.ring->finish(exception);
     }
   }
 
@@ -189,6 +198,7 @@ class FlightRing : public FlightFile {
     std::string root;
     pid_t pid;
     FlightRing* ring;
+    std::string problem;  // why there is no ring
   };
   struct All {
     std::mutex mutex;
@@ -206,7 +216,7 @@ class FlightRing : public FlightFile {
   static void after_fork() { all_rings().mutex.unlock(); }
   static void after_fork_in_child() {
     for (const Known& known : all_rings().known) {
-      if (known.ring->file_ >= 0) ::close(std::exchange(known.ring->file_, -1));
+      if (known.ring && known.ring->file_ >= 0) ::close(std::exchange(known.ring->file_, -1));
     }
     after_fork();
   }

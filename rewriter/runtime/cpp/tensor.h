@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "convert.h"
-#include "device.h"
 #include "engine/elements.h"
 #include "engine/driver.h"
 #include "event.h"

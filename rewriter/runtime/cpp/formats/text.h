@@ -5,7 +5,6 @@
 
 #include "../recorder.h"
 #include "../statistics.h"
-#include "../values.h"
 #include "upstream.h"
 
 namespace inductor_rewriter {

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "../device.h"
 #include "../engine/bands.h"
 #include "../engine/process.h"
 #include "../event.h"

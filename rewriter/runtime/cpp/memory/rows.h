@@ -10,7 +10,6 @@
 
 #include "../engine/files.h"
 #include "../json.h"
-#include "../rotation.h"
 #include "guarded.h"
 
 namespace inductor_rewriter {

@@ -145,7 +145,8 @@ def as_read(
     if READING.get() == "kept":
         return value, error
     half, low, high = ((value + x).to(dtype).double() for x in (0.0, -error, error))
-    return half, torch.maximum(half - low, high - half)
+    is_exact = torch.isinf(value) & (error == 0)
+    return half, torch.where(is_exact, 0.0, finite_error(torch.maximum(half - low, high - half)))
 
 
 def rounded(

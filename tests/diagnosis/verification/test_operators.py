@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from rewriter.diagnosis.verification.bounded import UncheckedError, exact
+from rewriter.diagnosis.verification.bounded import READING, UncheckedError, exact
 from rewriter.diagnosis.verification.evaluate import operator_named, run
 from rewriter.diagnosis.verification.judge import compare
 from rewriter.diagnosis.verification.operators import products
@@ -375,3 +375,15 @@ def test_a_mask_of_infinities_leaves_attention_judged() -> None:
     assert compare(wrote, expected).agrees
     assert not compare(wrote, expected).unsure
     assert not compare(wrote * 1.001, expected).agrees
+
+
+@pytest.mark.parametrize("reading", ["", "kept", "rounded"])
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_an_infinity_in_a_half_type_is_known(kind: torch.dtype, reading: str) -> None:
+    token = READING.set(reading)
+    try:
+        found = converted(exact(torch.tensor([-torch.inf, torch.inf])), kind)
+    finally:
+        READING.reset(token)
+    assert torch.isfinite(found.bound()).all()
+    assert not compare(torch.tensor([-1.0, 1.0], dtype=kind), found).agrees

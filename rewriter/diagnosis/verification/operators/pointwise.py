@@ -130,6 +130,8 @@ def converted(x: Bounded, kind: torch.dtype) -> Bounded:
         facts = torch.finfo(kind)
         error = x.bound() + value.abs() * facts.eps + facts.smallest_normal * facts.eps
         error = torch.where(value.abs() > facts.max, torch.inf, error)
+        if kind in HALVES:  # others may not have it
+            error = torch.where(torch.isinf(value), x.bound(), error)
         made = rounded(value, error, kind, [x], through=frozenset([kind]), roundings=0.0)
         return replace(made, unrounded=x.bound())
     if x.is_real and (precision([x.dtype]) is precision([kind])):

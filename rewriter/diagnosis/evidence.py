@@ -198,7 +198,8 @@ def unrecorded(run: RunDump, flow: Flow, node: FlowNode) -> tuple[str, ...]:
     launch = located(run)[0].get(step.launch) if rows else None
     if launch is None or launch.kernel != step.kernel:
         return tuple(name for name, _ in node.unread if not node.given.get(name)) if rows else ()
-    names = {row.arg for row in rows}
+    # What a launch left in what it updates says nothing about what was there.
+    names = {row.arg for row in rows if row.role != "inout" or row.phase == "before"}
     names |= {launched.variable(name) for name in names} | {x.partition("[")[0] for x in names}
     given = [x for x in launch.tensors if x.role != "out"]
     return tuple(dict.fromkeys(x.name for x in given if x.name not in names))

@@ -80,17 +80,22 @@ def origins_of(run: RunDump, allowed: Allowed) -> Iterator[Origin]:
     if (first := next(steps, None)) is None:
         return
     left = _left(run, flow)
-    if left is None or any(_has_nan(flow, x) for x in left):
-        known = set() if left is None else {x.step for x in left if _has_nan(flow, x)}
-        reaching = (x for x in (first, *steps) if known & _reached(flow, x))
-        yield next(reaching, first) if known else first
+    found = [first, *steps]
+    if left is None:
+        staying = next((x for x in found if not _is_overwritten(flow, x)), None)
+        if staying is not None:
+            yield staying
+            return
+    elif known := {x.step for x in left if _has_nan(flow, x)}:
+        yield next((x for x in found if known & _reached(flow, x)), first)
         return
     last = dataflow.outputs(flow.nodes)
     given = () if last is None else last.returned  # some may be inputs of the call, as they are
-    for origin in (first, *steps):
+    for origin in found:
         returned = any(NoResult(f"the input {row.arg}", True) in given for row in origin.rows)
         is_passed = origin.state == "given" and returned
-        yield replace(origin, absorbed=origin.state != "read" and not is_passed)
+        is_read = origin.state == "read" and left is not None
+        yield replace(origin, absorbed=not is_read and not is_passed)
 
 
 def _steps_with_nan(run: RunDump, flow: Flow, allowed: Allowed) -> Iterator[Origin]:
@@ -144,6 +149,29 @@ def _reached(flow: Flow, origin: Origin) -> set[int]:
         if any(x.step in reached and _has_nan(flow, x) for x in node.origins):
             reached.add(node.step.position)
     return reached
+
+
+def _is_overwritten(flow: Flow, origin: Origin) -> bool:
+    """Whether each value with NaN that comes from a step is updated in place as a whole until it
+    has none, as memory that a loop fills row by row."""
+    if origin.node.step.launch is None:
+        return False
+    nodes = [flow.nodes[x] for x in _reached(flow, origin)]
+    made = (ValueOrigin(x.step.position, slot) for x in nodes for slot in x.slots.values())
+    having = {value for value in made if _has_nan(flow, value)}
+    later = flow.nodes[origin.node.step.position + 1 :]
+    return having <= {value for node in later for value in _updated(flow, node)}
+
+
+def _updated(flow: Flow, node: FlowNode) -> Iterator[ValueOrigin]:
+    """The values that a step updates in place as a whole."""
+    for name, values in node.given.items():
+        made = node.result(name)
+        result = None if made is None else flow.origin(made)
+        for value in values if result is not None else ():
+            row = flow.origin(value)
+            if row is not None and result is not None and row.size == result.size:
+                yield value
 
 
 def _is_undefined(flow: Flow, node: FlowNode, row: TensorRow) -> bool:

@@ -157,3 +157,45 @@ def test_a_note_is_about_the_call_that_was_checked(tmp_path: Path) -> None:
     other = replace(verdict, run="rank0/run7")
     ruled = of_nonfinite((other,), _checks("agrees"), launches=3, is_random=False)
     assert [one.run for one in ruled.findings] == ["rank0/run7"]
+
+
+_LOOP = """# AOT ID: ['0_inference']
+from torch._inductor.codecache import AsyncCompile
+
+
+def while_loop_body_graph_0_0(args):
+    arg1_1, rows = args
+    args.clear()
+    cpp_fused_copy_0(arg1_1, rows)
+    return (arg1_1, rows, )
+
+
+def call(args):
+    arg0_1, = args
+    args.clear()
+    buf0 = empty_strided_cpu((4, 8), (8, 1), torch.float32)
+    buf3 = [None] * 2
+    buf3[0] = arg0_1
+    buf3[1] = buf0
+    for _ in range(3):
+        while_loop_body_graph_0_0_args = [buf3[0], buf3[1]]
+        (buf3[0], buf3[1]) = while_loop_body_graph_0_0(while_loop_body_graph_0_0_args)
+    return (buf0, )
+"""
+
+
+@pytest.mark.parametrize(("left", "absorbed"), [(0, True), (2, False)])
+@pytest.mark.parametrize("is_seen_before", [False, True])
+def test_memory_that_a_loop_fills_may_hold_nan_until_then(
+    left: int, absorbed: bool, is_seen_before: bool, tmp_path: Path
+) -> None:
+    """As the rows of a result of `scan` that it has not written yet."""
+    steps = []
+    for at, (before, after) in enumerate([(8, 5), (5, 2), (2, left)]):
+        x, rows = value("arg1_1", mean=3.0 + at), value("rows", "inout", nan=after)
+        given = [x, {**rows, "nan": before}] if is_seen_before else [x]
+        facts = {"scope": "while_loop_body_graph_0_0", "iteration": at}
+        steps.append(launch(0, "cpp_fused_copy_0", given, [rows], **facts))
+    dumps.write(tmp_path, steps, artifact="wrapper.py", wrapper=_LOOP, outputs=("buf0",))
+    (found,) = search(tmp_path).verdicts
+    assert (found.state, found.absorbed) == ("read" if is_seen_before else "wrote", absorbed)

@@ -395,3 +395,33 @@ def call(args):
 """
     found = examine_lifetimes(_of_text(tmp_path, text)).findings
     assert (found[0].kind, found[0].launch) == (kind, 0)
+
+
+_LOOP = """
+def while_loop_body_graph_0_0(args):
+    while_loop_body_graph_0_0_arg0_1, while_loop_body_graph_0_0_arg1_1 = args
+    args.clear()
+    cpp_fused_copy_0(while_loop_body_graph_0_0_arg0_1, while_loop_body_graph_0_0_arg1_1)
+    return (while_loop_body_graph_0_0_arg0_1, while_loop_body_graph_0_0_arg1_1, )
+
+
+def call(args):
+    arg0_1, = args
+    args.clear()
+    buf0 = empty_strided_cpu((6, 4), (4, 1), torch.float32)
+    buf3 = [None] * 2
+    buf3[0] = arg0_1
+    buf3[1] = buf0
+    while should_loop:
+        while_loop_body_graph_0_0_args = [buf3[0], buf3[1]]
+        (buf3[0], buf3[1]) = while_loop_body_graph_0_0(while_loop_body_graph_0_0_args)
+    return (buf0, )
+"""
+
+
+def test_what_a_loop_carries_may_be_written_in_its_body(tmp_path: Path) -> None:
+    """The result of `scan`, whose body fills it in place."""
+    assert examine_lifetimes(_of_text(tmp_path, _LOOP)).findings == ()
+    alone = _of_text(tmp_path, _LOOP.replace("    buf3[1] = buf0\n", ""))
+    (found,) = examine_lifetimes(alone).findings
+    assert "returns buf0, and nothing has written it" in found.what

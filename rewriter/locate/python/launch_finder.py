@@ -217,6 +217,9 @@ class PythonLaunchFinder:
                         flow.receive(member)
                     else:
                         flow.compute(member, None)
+                if isinstance(target, cst.Subscript) and (given := statement.name(value)):
+                    # `buf3[1] = buf0`: the functions of a loop, which get `buf3`, may write it.
+                    flow.write(given)
             elif launches:
                 flow.compute(name, None)
             else:

@@ -24,8 +24,8 @@ from rewriter.dump.allowed import Allowed
 from rewriter.dump.dataflow import Flow, FlowNode, NoResult, ValueOrigin
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.dump.rows import EventRow, TensorRow
+from rewriter.dump.uninitialised import defined_rows
 from rewriter.execution.dumped_wrappers import are_writes_recorded, flow_of
-from rewriter.locate.operators import takes_shape
 
 _ANY_NAN = re.compile(rb'"nan":\s*[1-9]')
 _ANY_INFINITY = re.compile(rb'"inf":\s*[1-9]')
@@ -109,13 +109,12 @@ def _steps_with_nan(run: RunDump, flow: Flow, allowed: Allowed) -> Iterator[Orig
 
 
 def _found(run: RunDump, flow: Flow, node: FlowNode, allowed: Allowed) -> Origin | None:
-    rows = flow.rows(node)
+    rows = defined_rows(flow, node)
     kernel = "" if node.step.launch is None else node.step.kernel
     written = _with_nan(launched.results(rows), kernel, allowed)
     if node.step.launch is None:
         return Origin("given", node, written) if written else None
-    written = tuple(row for row in written if not _is_undefined(flow, node, row))
-    read = () if takes_shape(kernel) else _with_nan(launched.reads(rows), kernel, allowed)
+    read = _with_nan(launched.reads(rows), kernel, allowed)
     passed = [_allowed_maker(flow, node, row, allowed) for row in read]
     if None in passed:
         return Origin("read", node, read)
@@ -172,17 +171,6 @@ def _updated(flow: Flow, node: FlowNode) -> Iterator[ValueOrigin]:
             row = flow.origin(value)
             if row is not None and result is not None and row.size == result.size:
                 yield value
-
-
-def _is_undefined(flow: Flow, node: FlowNode, row: TensorRow) -> bool:
-    """Whether a tensor of NaN alone is only given to an operator that draws all of its elements:
-    Inductor writes NaN for `torch.empty`, as in `torch.empty(n).bernoulli_(0.8)`."""
-    made = node.result(row.arg)
-    if row.nan != row.size or made is None:
-        return False
-    later = flow.nodes[node.step.position + 1 :]
-    reader = next((x for x in later if made in x.origins), None)
-    return made in flow.unseen if reader is None else takes_shape(reader.step.kernel)
 
 
 def _allowed_maker(flow: Flow, node: FlowNode, row: TensorRow, allowed: Allowed) -> FlowNode | None:

@@ -16,6 +16,7 @@ from rewriter.dump import dataflow, infinities, launched
 from rewriter.dump.allowed import Allowed
 from rewriter.dump.reading import RunDump, RunStep, is_recorded, open_dump
 from rewriter.dump.rows import EventRow, InputRow, TensorRow
+from rewriter.dump.uninitialised import defined_rows
 
 Kind = Literal["nan", "inf", "unexpected"]
 _KINDS: tuple[Kind, ...] = ("nan", "inf", "unexpected")
@@ -56,7 +57,8 @@ def summarise(dump: Path) -> DumpSummary:
         for step, rows in _sound(run):
             launches += step.launch is not None
             for kind, row in _anomalies(step, rows, recorded.allowed):
-                first.setdefault(kind, Anomaly(kind, run.artifact, run.name, row))
+                if kind not in first and not _is_uninitialised(run, step, row):
+                    first[kind] = Anomaly(kind, run.artifact, run.name, row)
             has_infinities |= any(isinstance(row, TensorRow) and row.inf for row in rows)
         if has_infinities and "inf" not in first:
             for infinite in _infinities(run, recorded.allowed):
@@ -74,6 +76,17 @@ def _anomalies(
             yield "nan", row
         if isinstance(row, InputRow) and row.unexpected:
             yield "unexpected", row
+
+
+def _is_uninitialised(run: RunDump, step: RunStep, row: InputRow) -> bool:
+    """Whether the NaN of a value stand for uninitialised memory."""
+    if not isinstance(row, TensorRow) or not row.nan:
+        return False
+    with suppress(RewriterError):
+        flow = dataflow.Flow(run)
+        rows = launched.tensors(defined_rows(flow, flow.nodes[step.position]))
+        return not any(x.nan for x in rows if (x.arg, x.phase) == (row.arg, row.phase))
+    return False
 
 
 def _infinities(run: RunDump, allowed: Allowed) -> Iterator[TensorRow]:

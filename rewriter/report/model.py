@@ -22,6 +22,7 @@ from rewriter.dump.document_files import MANIFEST
 from rewriter.dump.documents import Manifest
 from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.dump.rows import ErrorRow, EventRow, TensorRow
+from rewriter.dump.uninitialised import defined_rows
 from rewriter.execution.conclusion import read_conclusion
 from rewriter.execution.dumped_wrappers import flow_of
 from rewriter.report import findings, overview, trends, verdicts
@@ -156,7 +157,7 @@ def _read_run(
     nodes = flow.nodes[: len(dumped.steps)]
     launches = [
         replace(
-            _launch(dumped, node.step, flow.rows(node), sources, tensors=tensors),
+            _launch(dumped, node.step, defined_rows(flow, node), sources, tensors=tensors),
             **place._asdict(),
         )
         for node, place in zip(nodes, places(dumped, nodes), strict=True)

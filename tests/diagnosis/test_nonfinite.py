@@ -18,9 +18,12 @@ from rewriter.diagnosis.verdict import NonFiniteVerdict
 from rewriter.diagnosis.verdict_text import describe, next_command, statistics
 from rewriter.dump import names
 from rewriter.dump.names import SourceLine
+from rewriter.dump.reading import open_dump
 from rewriter.dump.rows import TensorRow
+from rewriter.dump.summary import summarise
 from rewriter.execution.conclusion import Conclusion, read_conclusion, write_conclusion
 from rewriter.instrumentation.select import select
+from rewriter.report.model import report
 
 HALF = {"dtype": "float16"}
 VALUES = "all values of these launches"
@@ -262,6 +265,9 @@ def test_nan_that_stands_for_torch_empty_is_no_nan_of_the_model(
         dumps.launch(1, kernel, [{**held, "role": "inout"}], [dumps.value("buf0", "inout")]),
     ]
     assert len(verdicts(tmp_path, launches)) == (not excused)
+    dump = tmp_path / "x.dump"
+    assert [x.kind for x in summarise(dump).findings] == ["nan"] * (not excused)
+    assert any(x.kind == "nan" for x in report(open_dump(dump)).findings) == (not excused)
 
 
 _NORM = (

@@ -9,6 +9,7 @@ the choices of a multi-kernel; so if a kernel has no launch, that is missing.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -148,7 +149,7 @@ class _Text:
             what = f"reads {name} after another buffer took its memory over"
             stale = [(x.index, y) for x in after for y in x.args if y.hazard == "stale"]
             others = tuple(dict.fromkeys(x for x, y in stale if variable(y.name) == name))
-            text.append(f"{name} lies in the memory of {argument.buffer}")
+            text += self._taken(name, launch) or [f"{name} lies in the memory of {argument.buffer}"]
             text += [f"the call returns {name}"] if name in self.outdated else []
         elif writers:
             kind, others = "order", (writers[0].index,)
@@ -164,6 +165,13 @@ class _Text:
             name in self.outdated or self._is_written_over(launch, argument)
         )
         return self._at(launch, kind, what, text=tuple(text), others=others, lasting=lasting)
+
+    def _taken(self, name: str, launch: Launch) -> list[str]:
+        """The last line above a launch that gives the memory of a buffer to another one."""
+        given = re.compile(rf"\s*(?:auto )?\w+ = (?:std::move\()?{re.escape(name)}\)?(?:;.*)?")
+        lines = self.wrapper.plain.data.decode("utf-8", "replace").split("\n")[: launch.line - 1]
+        taken = (at for at in range(len(lines), 0, -1) if given.fullmatch(lines[at - 1]))
+        return [f"line {at}: {lines[at - 1].strip()}" for at in itertools.islice(taken, 1)]
 
     def unwritten_by_copy(self, launch: Launch, argument: Argument) -> Finding | None:
         """The finding about an earlier launch that wrote to a copy of what this launch reads."""

@@ -244,6 +244,8 @@ def test_a_stale_buffer_may_be_returned(tmp_path: Path) -> None:
     change = instead("buf3 = empty_strided_cpu((4, 8), (8, 1), torch.float32)", "buf3 = buf0")
     (stale,) = _findings(tmp_path, CUSTOM, change)
     assert (stale.kind, stale.launch, stale.lasting) == ("stale", 2, True)
+    (line,) = (x for x in stale.text if "buf3 = buf0" in x)
+    assert re.fullmatch(r"line \d+: buf3 = buf0", line)
     assert "the call returns buf0" in stale.text
     # What only the launch that reads it overwrites, element by element, is no one else's matter.
     (alone,) = _findings(

@@ -121,7 +121,7 @@ def examined(
             ruling.without_effect(x, verification, right=right_too, wrong=wrong) for x in found
         ]
     if dump is not None and artifact is None:
-        found += _plain_python(arguments, dump, verification, calls)
+        found += _plain_python(arguments, dump, verification, calls, ended=first.ran_through)
     yield from (part if compared is None else feeding(part, compared) for part in found)
 
 
@@ -153,14 +153,16 @@ def _plain_python(
     dump: Path,
     verification: Verification | None,
     calls: Sequence[CallCheck],
+    *,
+    ended: bool,
 ) -> Iterator[Examined]:
-    """What the program compared with plain Python, if it was asked to."""
+    """What the program compared with plain Python, if it was asked to; `ended`: to its end."""
     compared = eager_calls.read(dump)
     if compared or arguments.against == EAGER:
         checks = verification.checks if verification is not None else ()
         wrong = {check.run for check in checks if check.outcome == "differs"}
         graphs = plain_python.Graphs(calls, wrong)
-        yield plain_python.of_calls(compared, graphs, open_dump(dump))
+        yield plain_python.of_calls(compared, graphs, open_dump(dump), ended=ended)
 
 
 def _values(

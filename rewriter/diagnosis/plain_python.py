@@ -47,12 +47,14 @@ class Graphs:
         return "tracing", "its kernels computed what the graph gives, so the graph differs"
 
 
-def of_calls(calls: Sequence[EagerCall], graphs: Graphs, dump: Dump) -> Examined:
-    """The findings about calls that were compared, or what they rule out."""
+def of_calls(
+    calls: Sequence[EagerCall], graphs: Graphs, dump: Dump, *, ended: bool = True
+) -> Examined:
+    """The findings about calls that were compared, or what they rule out. `ended` says whether the
+    program ran to its end."""
     if not calls:
-        return Examined(
-            notes=("no call was compared with plain Python: no compiled function was entered",)
-        )
+        why = "no compiled function was entered" if ended else "the program did not run to its end"
+        return Examined(notes=(f"no call was compared with plain Python: {why}",))
     differing = [call for call in calls if call.problems]
     first = {(call.function, call.file, call.line, call.part): call for call in reversed(differing)}
     findings = tuple(_finding(call, calls, graphs, dump) for call in reversed(first.values()))

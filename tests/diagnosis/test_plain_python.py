@@ -35,3 +35,12 @@ def test_a_gradient_follows_from_what_the_forward_saved(wrong: list[str], step: 
     graphs = plain_python.Graphs(checks, wrong)
     (found,) = plain_python.of_calls([FORWARD, BACKWARD], graphs, dump).findings
     assert (found.step, found.run) == (step, "run1")
+
+
+@pytest.mark.parametrize(
+    ("ended", "why"), [(True, "compiled function was entered"), (False, "did not run to its end")]
+)
+def test_why_no_call_was_compared(ended: bool, why: str) -> None:
+    dump = cast("Dump", SimpleNamespace(runs=[]))
+    (note,) = plain_python.of_calls([], plain_python.Graphs([], []), dump, ended=ended).notes
+    assert note.endswith(why)

@@ -88,7 +88,8 @@ def _others(main: Finding, *findings: Finding) -> Iterator[str]:
         alike.setdefault(_same(finding), []).append(finding)
     main_again, *groups = alike.values()
     if main_again:
-        yield f"  the same launch in {counted(len(main_again), 'further call')}"
+        what = "the same" if main.launch is None else "the same launch"
+        yield f"  {what} in {counted(len(main_again), 'further call')}"
     for first, *more in groups[:_OTHERS]:
         again = f"; and in {counted(len(more), 'further call')}" if more else ""
         yield f"  {first.headline}{again}"
@@ -97,10 +98,9 @@ def _others(main: Finding, *findings: Finding) -> Iterator[str]:
 
 
 def _same(finding: Finding) -> object:
-    """What findings about one launch have in common."""
-    if finding.launch is None:
-        return finding
-    return finding.kind, finding.artifact, finding.launch
+    """What findings about one launch, or about calls of one wrapper, have in common."""
+    of = finding.what.replace(finding.run, "") if finding.launch is None else finding.launch
+    return finding.kind, finding.artifact, of
 
 
 def _suspects(suspects: Sequence[Suspect]) -> Iterator[str]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from rewriter.core.labels import short
 from rewriter.core.text import counted, of_elements, some
 from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.ruling import Examined
@@ -80,9 +81,10 @@ def of_calls(calls: Sequence[CallCheck], *, is_asked: bool = False, alone: bool 
 
 def _findings(call: CallCheck, *, alone: bool) -> list[Finding]:
     names = ", ".join(check.arg for check in call.wrong[:_LISTED])
-    what = f"what the call leaves ({names}) is not what its graph gives from the same inputs"
-    if problem := next((f"{x.arg}, {x.problem}" for x in call.wrong if x.problem), ""):
-        what = f"what the call leaves is not what its graph gives: of {problem}"
+    leaves = f"what {short(call.artifact)} leaves in {call.run}"
+    what = f"{leaves} ({names}) is not what its graph gives from the same inputs"
+    if problem := next((f"{x.arg}: {x.problem}" for x in call.wrong if x.problem), ""):
+        what = f"{leaves} is not what its graph gives; {problem}"
     outputs = Finding(
         "outputs",
         what + ", though no launch that was checked computes anything else than it claims" * alone,

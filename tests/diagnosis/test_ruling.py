@@ -11,6 +11,7 @@ from launch_facts import checked, crashed, facts
 from rewriter.commands._diagnosis_text import page
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.findings import Finding, FindingKind
+from rewriter.diagnosis.outputs import of_calls
 from rewriter.diagnosis.ruling import (
     Examined,
     of_end,
@@ -21,6 +22,7 @@ from rewriter.diagnosis.ruling import (
 )
 from rewriter.diagnosis.verdict import CrashVerdict, NonFiniteState, NonFiniteVerdict, StoppedState
 from rewriter.diagnosis.verdict_values import Producer
+from rewriter.diagnosis.verification.end_to_end import CallCheck
 from rewriter.diagnosis.verification.text import AGAINST
 from rewriter.diagnosis.verification.types import (
     Checked,
@@ -185,6 +187,15 @@ def test_a_check_that_fails_follows_from_a_wrong_launch() -> None:
     within = ExitStatus(1)
     inside = rule([of_end(within, [crash("running", within)]), of_verification(DIFFER)])
     assert not any(one.symptom for one in inside.findings)
+
+
+def test_the_same_output_in_further_calls_is_one_line() -> None:
+    wrong = Checked("buf7", "add = aten.add.Tensor(x, 1)", Comparison(1, 1))
+    calls = [CallCheck(f"rank0/run{number}", "model.py", (wrong,)) for number in range(3)]
+    lines = page(rule([of_calls(calls)], order=[one.run for one in calls]))
+    assert lines[0].startswith("diagnosis: what model leaves in rank0/run0 (buf7) is not what ")
+    at = lines.index("beside it, 2 findings, which may follow from it:")
+    assert lines[at + 1] == "  the same in 2 further calls"
 
 
 def test_the_same_launch_in_further_calls_is_one_line() -> None:

@@ -103,6 +103,9 @@ def _findings(call: CallCheck, *, alone: bool) -> list[Finding]:
         "the call"
     )
     what = leaves if node else f"is given {call.of.arg}, of which {call.of.problem}"
+    if call.other is not None:
+        made = "what that made, and this was computed from, is no node of the graph"
+        what += f"; or {call.other.with_line} is wrong: {made}"
     text = tuple(_lines(call.of))
     return [
         Finding.of(first, "wrong", what, "shown by the whole graph", "likely", text=text),

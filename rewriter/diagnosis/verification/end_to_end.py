@@ -31,11 +31,12 @@ from rewriter.diagnosis.verification.types import (
     LaunchCheck,
     node_of,
 )
-from rewriter.dump import dataflow, launched
+from rewriter.dump import dataflow, launched, saved
 from rewriter.dump.dataflow import Flow, FlowNode, NoResult
 from rewriter.dump.reading import RunDump, RunStep, open_dump
 from rewriter.dump.rows import TensorRow
 from rewriter.execution.dumped_wrappers import flow_of, wrapper_of
+from rewriter.model_names.attribution import called
 from rewriter.model_names.graph import FxGraph, parse_inlined
 
 _MOST = 1 << 27  # elements of all nodes of a graph
@@ -47,7 +48,7 @@ class CallCheck:
     """The outputs of one call, and inputs that it updates, each with the node that it should be: as
     a whole it is wrong if no launch writes a part of it. `reason` says why some or all were not
     checked, `missing` how many. `first` is the first launch whose result is not the node that it
-    claims to be, and `of` that result."""
+    claims to be, and `of` that result; or else `other` made a wrong value that this one reads."""
 
     run: str
     artifact: str
@@ -55,6 +56,7 @@ class CallCheck:
     reason: str = ""
     first: LaunchCheck | None = None
     of: Checked | None = None
+    other: LaunchCheck | None = None
     missing: int = 0
 
     @classmethod
@@ -116,15 +118,19 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
     if not found.wrong:
         return found
     of_call = {(x.launch, x.iteration): x for x in checks if x.run == run.name}
-    first = _lost(results, graph, found.wrong, of_call)
-    first = first or _first(run, graph, evaluator, of_call)
-    first = first or _left_alone(results, found.wrong, of_call)
+    first, other = _lost(results, graph, found.wrong, of_call), None
+    if first is None:
+        first = _first(run, graph, evaluator, of_call)
+        first = first or _left_alone(results, found.wrong, of_call)
+        if first is not None and (before := _before(run, graph, evaluator, first[0], of_call)):
+            should_be = _should_be(run, graph, evaluator, *before)
+            first, other = (first, before[0]) if should_be is None else (should_be, None)
     if first is not None and _follows_unrecorded(results, first[0]):
         first = None
     fed = _fed_unwritten(results, of_call)
     if fed is not None and (first is None or fed[0].launch <= first[0].launch):
-        first = fed
-    return found if first is None else replace(found, first=first[0], of=first[1])
+        first, other = fed, None
+    return found if first is None else replace(found, first=first[0], of=first[1], other=other)
 
 
 def _not_called(run: RunDump, text: str, graph: FxGraph) -> Iterator[Checked]:
@@ -275,6 +281,61 @@ def _first(run: RunDump, graph: FxGraph, evaluator: Evaluator, known: _Known) ->
             if wrong is not None and (maker := known.get(wrong[0])) is not None:
                 return maker, wrong[1]
             return check, replace(checked, comparison=comparison)
+    return None
+
+
+def _nodes(run: RunDump, graph: FxGraph, evaluator: Evaluator, row: TensorRow) -> set[str]:
+    """The nodes and inputs of the graph that a recorded tensor is, each by its base."""
+    found = set()
+    for name in graph.types.keys() | graph.nodes.keys():
+        kind = evaluator.type_of(name)
+        if kind is not None and kind.fits(row) and graph.base(name) not in found:
+            comparison = _compared(run, row, name, evaluator)
+            if comparison is not None and comparison.agrees and not comparison.is_unknown:
+                found.add(graph.base(name))
+    return found
+
+
+def _before(
+    run: RunDump, graph: FxGraph, evaluator: Evaluator, check: LaunchCheck, known: _Known
+) -> tuple[LaunchCheck, TensorRow] | None:
+    """The first launch that was only checked by its own statement, which may be the wrong one, and
+    that made what is no node of the graph; `check` was computed from that."""
+    flow, found, position = flow_of(run), None, check.step
+    while True:
+        for source in flow.nodes[position].origins:
+            step, row = flow.nodes[source.step].step, flow.origin(source)
+            maker = None if step.launch is None else known.get((step.launch, step.iteration))
+            is_saved = row is not None and saved.file_of(run.path, row) is not None
+            if maker and row and is_saved and not _nodes(run, graph, evaluator, row):
+                found = (maker, row) if maker.route in ("operator", "arguments") else found
+                position = source.step
+                break
+        else:
+            return found
+
+
+def _should_be(
+    run: RunDump, graph: FxGraph, evaluator: Evaluator, check: LaunchCheck, row: TensorRow
+) -> _Culprit | None:
+    """The node that a launch calls the operator of, on what the node reads, if it made another
+    value: its own statement is wrong."""
+    wrapper, step = wrapper_of(run), run.step(check.launch, check.iteration)
+    if wrapper is None or step is None or check.route != "operator":
+        return None
+    launch = next(x for x in wrapper.launches if x.index == check.launch)
+    operators = called(replace(launch, args=launch.tensors))  # whatever its other arguments
+    inputs = received.given(run.rows(step)).values()
+    given = [_nodes(run, graph, evaluator, x) for x in inputs]
+    for node in graph.nodes.values():
+        source = node if node.item is None else graph.nodes[node.reads[0]]
+        reads = {graph.base(x) for x in source.reads if evaluator.type_of(x) is not None}
+        is_call = source.operator.rstrip("_") in operators and reads <= set().union(*given)
+        kind = evaluator.type_of(node.name)
+        if is_call and all(reads & x for x in given) and kind is not None and kind.fits(row):
+            comparison = _compared(run, row, node.name, evaluator)
+            if comparison is not None and not comparison.agrees:
+                return check, Checked(row.arg, graph.statement(node.name), comparison)
     return None
 
 

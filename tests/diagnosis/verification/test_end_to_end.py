@@ -10,6 +10,7 @@ import torch
 
 import dumps
 from launch_facts import checked
+from rewriter.diagnosis.outputs import of_calls
 from rewriter.diagnosis.verification import left
 from rewriter.diagnosis.verification.bounded import UncheckedError
 from rewriter.diagnosis.verification.calls import as_recorded
@@ -307,6 +308,53 @@ def call(args):
     (call,) = check_outputs(dump, [check])
     assert [x.arg for x in call.wrong] == ["buf2"]
     assert (call.first and call.first.launch) == named
+
+
+@pytest.mark.parametrize(
+    ("operator", "times", "named", "other"),
+    [("mul", 3, 0, None), ("sin", 3, 1, 0), ("mul", 2, 1, None)],
+)
+def test_a_launch_that_is_right_by_its_statement_only_is_suspected(
+    operator: str, times: int, named: int, other: int | None, tmp_path: Path
+) -> None:
+    """Its statement may differ from the graph: what reads its result is not blamed alone."""
+    text = """# AOT ID: ['0_inference']
+from torch._inductor.async_compile import AsyncCompile
+
+
+def call(args):
+    arg0_1, = args
+    buf0 = empty_strided_cpu((4, 8), (8, 1), torch.float32)
+    extern_kernels.mul(arg0_1, 3, out=buf0)
+    buf1 = empty_strided_cpu((4, 8), (8, 1), torch.float32)
+    extern_kernels.add(buf0, buf0, out=buf1)
+    return (buf1, )
+"""
+    made, last = dumps.value("buf0", "out", file="m.pt"), dumps.value("buf1", "out", file="y.pt")
+    launches = [
+        dumps.launch(0, "extern_kernels.mul", [GIVEN], [made], **CPP),
+        dumps.launch(1, "extern_kernels.add", [{**made, "role": "in"}], [last], **CPP),
+    ]
+    files = {"x.pt": X, "m.pt": X * times, "y.pt": X * 3 + 1}
+    dump = dumps.write(
+        tmp_path, launches, inputs=[GIVEN], wrapper=text, outputs=["buf1"], tensors=files,
+        graph=GRAPH.replace("mul.Tensor(arg0_1, 2)", f"{operator}.Tensor(arg0_1, 2)").replace(
+            "sin.Tensor(arg0_1, 2)", "sin.default(arg0_1)"
+        ),
+    )  # fmt: skip
+    result = Checked("buf0", "extern_kernels.mul", as_recorded(32))
+    checks = [
+        checked(step=1, kernel="extern_kernels.mul", route="operator", results=(result,)),
+        checked(step=2, launch=1, kernel="extern_kernels.add", outcome="unchecked", route=""),
+    ]
+    (call,) = check_outputs(dump, checks)
+    assert call.first is not None
+    assert call.of is not None
+    assert call.first.launch == named
+    assert call.of.claim.startswith("add = " if named else "mul = ")
+    assert (None if call.other is None else call.other.launch) == other
+    (found, _) = of_calls([call]).findings
+    assert ("or #0 extern_kernels.mul (line 30) is wrong: " in found.what) == (other is not None)
 
 
 @pytest.mark.parametrize(

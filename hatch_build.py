@@ -14,7 +14,8 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ class RecorderHook(BuildHookInterface):  # type: ignore[type-arg]
 
         self._folder = tempfile.TemporaryDirectory(prefix="rewriter-")
         try:
-            made = _recorder(Path(self._folder.name))
+            made = list(_recorder(Path(self._folder.name)))
         except (Unavailable, OSError, subprocess.SubprocessError) as problem:
             if wanted == "1":
                 raise
@@ -60,7 +61,7 @@ class RecorderHook(BuildHookInterface):  # type: ignore[type-arg]
             self._folder.cleanup()
 
 
-def _recorder(folder: Path) -> list[Path]:
+def _recorder(folder: Path) -> Iterator[Path]:
     """The recorder for each kind of processor, for wrappers that Python loads and for packages, and
     the extension module."""
     from rewriter.runtime import build, bundle, extension, recorder_library
@@ -71,20 +72,24 @@ def _recorder(folder: Path) -> list[Path]:
     if not compiler:
         raise build.Unavailable("no C++ compiler: install g++, or name one in CXX")
     lines = extension.source()  # raises without the headers of Python
+
+    def compiled(source: str, name: str, architecture: str, *more: str) -> Path:
+        flags = [*build.FLAGS, f"-march={architecture}", *more]
+        return build.build(compiler, source, flags, folder / name)
+
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs: list[Future[Path]] = []
-        for end, architecture, _ in variants:
-            flags = [*build.FLAGS, f"-march={architecture}"]
-            to = folder / f"recorder{end}.o"
-            jobs.append(pool.submit(build.build, compiler, bundle.recorder(), flags, to))
-        to, flags = folder / "lines.so", [*flags, *extension.include_flags()]
-        jobs.append(pool.submit(build.build, compiler, lines, flags, to))
-        made = [job.result() for job in jobs]
-    for compiled in made[:-1]:
-        linked = ["-x", "none", str(compiled), *recorder_library.LINKED]
-        library = compiled.with_suffix(".so")
-        made.append(build.build(compiler, "", linked, library, recorder_library.stands_for()))
-    return made
+        objects = [
+            pool.submit(compiled, bundle.recorder(), f"recorder{end}.o", architecture)
+            for end, architecture, _ in variants
+        ]
+        *_, (_, least, _) = variants
+        made = pool.submit(compiled, lines, "lines.so", least, *extension.include_flags())
+    yield made.result()
+    for job in objects:
+        linked = ["-x", "none", str(job.result()), *recorder_library.LINKED]
+        library = job.result().with_suffix(".so")
+        yield job.result()
+        yield build.build(compiler, "", linked, library, recorder_library.stands_for())
 
 
 def _gpu_kernels(folder: Path) -> list[Path]:

@@ -81,10 +81,10 @@ def of_calls(calls: Sequence[CallCheck], *, is_asked: bool = False, alone: bool 
 
 def _findings(call: CallCheck, *, alone: bool) -> list[Finding]:
     names = ", ".join(check.arg for check in call.wrong[:_LISTED])
-    leaves = f"what {short(call.artifact)} leaves in {call.run}"
-    what = f"{leaves} ({names}) is not what its graph gives from the same inputs"
+    subject = f"what {short(call.artifact)} leaves in {call.run}"
+    what = f"{subject} ({names}) is not what its graph gives from the same inputs"
     if problem := next((f"{x.arg}: {x.problem}" for x in call.wrong if x.problem), ""):
-        what = f"{leaves} is not what its graph gives; {problem}"
+        what = f"{subject} is not what its graph gives; {problem}"
     outputs = Finding(
         "outputs",
         what + ", though no launch that was checked computes anything else than it claims" * alone,

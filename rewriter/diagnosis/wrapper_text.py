@@ -9,7 +9,6 @@ the choices of a multi-kernel; so if a kernel has no launch, that is missing.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -170,8 +169,8 @@ class _Text:
         """The last line above a launch that gives the memory of a buffer to another one."""
         given = re.compile(rf"\s*(?:auto )?\w+ = (?:std::move\()?{re.escape(name)}\)?(?:;.*)?")
         lines = self.wrapper.plain.data.decode("utf-8", "replace").split("\n")[: launch.line - 1]
-        taken = (at for at in range(len(lines), 0, -1) if given.fullmatch(lines[at - 1]))
-        return [f"line {at}: {lines[at - 1].strip()}" for at in itertools.islice(taken, 1)]
+        taken = [f"line {at}: {x.strip()}" for at, x in enumerate(lines, 1) if given.fullmatch(x)]
+        return taken[-1:]
 
     def unwritten_by_copy(self, launch: Launch, argument: Argument) -> Finding | None:
         """The finding about an earlier launch that wrote to a copy of what this launch reads."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +21,7 @@ from rewriter.dump.uninitialised import defined_rows
 
 Kind = Literal["nan", "inf", "unexpected"]
 _KINDS: tuple[Kind, ...] = ("nan", "inf", "unexpected")
+_Flow = Callable[[], dataflow.Flow]  # of a run, made when it is needed, and once
 
 
 @printed("kind artifact run event=row")
@@ -53,15 +55,15 @@ def summarise(dump: Path) -> DumpSummary:
     recorded = open_dump(dump)
     for run in sorted(recorded.runs, key=lambda run: (run.number, run.rank)):
         calls[run.artifact] += 1
-        has_infinities = False
+        flow, has_infinities = cache(partial(dataflow.Flow, run)), False
         for step, rows in _sound(run):
             launches += step.launch is not None
             for kind, row in _anomalies(step, rows, recorded.allowed):
-                if kind not in first and not _is_uninitialised(run, step, row):
+                if kind not in first and not _is_uninitialised(flow, step, row):
                     first[kind] = Anomaly(kind, run.artifact, run.name, row)
             has_infinities |= any(isinstance(row, TensorRow) and row.inf for row in rows)
         if has_infinities and "inf" not in first:
-            for infinite in _infinities(run, recorded.allowed):
+            for infinite in _infinities(flow, len(run.steps), recorded.allowed):
                 first.setdefault("inf", Anomaly("inf", run.artifact, run.name, infinite))
     return DumpSummary(calls, launches, tuple(first[kind] for kind in _KINDS if kind in first))
 
@@ -78,22 +80,20 @@ def _anomalies(
             yield "unexpected", row
 
 
-def _is_uninitialised(run: RunDump, step: RunStep, row: InputRow) -> bool:
+def _is_uninitialised(flow: _Flow, step: RunStep, row: InputRow) -> bool:
     """Whether the NaN of a value stand for uninitialised memory."""
     if not isinstance(row, TensorRow) or not row.nan:
         return False
     with suppress(RewriterError):
-        flow = dataflow.Flow(run)
-        rows = launched.tensors(defined_rows(flow, flow.nodes[step.position]))
+        rows = launched.tensors(defined_rows(flow(), flow().nodes[step.position]))
         return not any(x.nan for x in rows if (x.arg, x.phase) == (row.arg, row.phase))
     return False
 
 
-def _infinities(run: RunDump, allowed: Allowed) -> Iterator[TensorRow]:
+def _infinities(flow_of_run: _Flow, steps: int, allowed: Allowed) -> Iterator[TensorRow]:
     """The first infinities that a launch computed and nothing absorbed, or that became NaN."""
     with suppress(RewriterError):
-        flow = dataflow.Flow(run)
-        steps = len(run.steps)
+        flow = flow_of_run()
         nan = next((x for x in flow.nodes[:steps] if _writes_nan(flow, x)), None)
         found = [] if nan is None else list(infinities.makers(flow, nan))
         found += infinities.remaining(flow, steps, allowed)

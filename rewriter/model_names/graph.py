@@ -166,9 +166,13 @@ class FxGraph:
                 bases[node.name] = bases.get(node.reads[0], node.reads[0])
         return bases
 
+    def call_of(self, node: FxNode) -> FxNode | None:
+        """The call that a node is, or is a result of; `None` for an item of an input."""
+        return self.nodes.get(node.reads[0]) if node.item is not None else node
+
     def _is_part(self, node: FxNode) -> bool:
         """Whether a node is a view that a splitting operator returns, or all of these."""
-        source = self.nodes.get(node.reads[0]) if node.item is not None else node
+        source = self.call_of(node)
         return source is not None and source.operator in _SPLITS
 
     @cached_property

@@ -120,9 +120,11 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
     of_call = {(x.launch, x.iteration): x for x in checks if x.run == run.name}
     first, other = _lost(results, graph, found.wrong, of_call), None
     if first is None:
-        first = _first(run, graph, evaluator, of_call)
+        first = _first(run, graph, evaluator, of_call, flow)
         first = first or _left_alone(results, found.wrong, of_call)
-        if first is not None and (before := _before(run, graph, evaluator, first[0], of_call)):
+        if first is not None and (
+            before := _before(run, graph, evaluator, first[0], of_call, flow)
+        ):
             should_be = _should_be(run, graph, evaluator, *before)
             first, other = (first, before[0]) if should_be is None else (should_be, None)
     if first is not None and _follows_unrecorded(results, first[0]):
@@ -257,7 +259,9 @@ def _compared(run: RunDump, row: TensorRow, node: str, evaluator: Evaluator) -> 
     return None
 
 
-def _first(run: RunDump, graph: FxGraph, evaluator: Evaluator, known: _Known) -> _Culprit | None:
+def _first(
+    run: RunDump, graph: FxGraph, evaluator: Evaluator, known: _Known, flow: Flow
+) -> _Culprit | None:
     """The first launch whose result is not the node that its check took it for."""
     steps = {step.which: step for step in run.steps}
     launched = Counter(kernel for kernel, _ in {(x.kernel, x.launch) for x in run.steps})
@@ -277,7 +281,7 @@ def _first(run: RunDump, graph: FxGraph, evaluator: Evaluator, known: _Known) ->
             if comparison is None or comparison.agrees:
                 continue
             own = {node_of(statement) for statement in check.computes}
-            wrong = _received(run, graph, evaluator, step, node, own)
+            wrong = _received(run, graph, evaluator, step, node, own, flow)
             if wrong is not None and (maker := known.get(wrong[0])) is not None:
                 return maker, wrong[1]
             return check, replace(checked, comparison=comparison)
@@ -297,11 +301,12 @@ def _nodes(run: RunDump, graph: FxGraph, evaluator: Evaluator, row: TensorRow) -
 
 
 def _before(
-    run: RunDump, graph: FxGraph, evaluator: Evaluator, check: LaunchCheck, known: _Known
-) -> tuple[LaunchCheck, TensorRow] | None:
+    run: RunDump, graph: FxGraph, evaluator: Evaluator, check: LaunchCheck, known: _Known,
+    flow: Flow,
+) -> tuple[LaunchCheck, TensorRow] | None:  # fmt: skip
     """The first launch that was only checked by its own statement, which may be the wrong one, and
     that made what is no node of the graph; `check` was computed from that."""
-    flow, found, position = flow_of(run), None, check.step
+    found, position = None, check.step
     while True:
         for source in flow.nodes[position].origins:
             step, row = flow.nodes[source.step].step, flow.origin(source)
@@ -327,12 +332,14 @@ def _should_be(
     operators = called(replace(launch, args=launch.tensors))  # whatever its other arguments
     inputs = received.given(run.rows(step)).values()
     given = [_nodes(run, graph, evaluator, x) for x in inputs]
+    all_given = set().union(*given)
     for node in graph.nodes.values():
-        source = node if node.item is None else graph.nodes[node.reads[0]]
+        source, kind = graph.call_of(node), evaluator.type_of(node.name)
+        if source is None or source.operator.rstrip("_") not in operators:
+            continue
         reads = {graph.base(x) for x in source.reads if evaluator.type_of(x) is not None}
-        is_call = source.operator.rstrip("_") in operators and reads <= set().union(*given)
-        kind = evaluator.type_of(node.name)
-        if is_call and all(reads & x for x in given) and kind is not None and kind.fits(row):
+        is_call = reads <= all_given and all(reads & x for x in given)
+        if is_call and kind is not None and kind.fits(row):
             comparison = _compared(run, row, node.name, evaluator)
             if comparison is not None and not comparison.agrees:
                 return check, Checked(row.arg, graph.statement(node.name), comparison)
@@ -441,11 +448,11 @@ def _fed_unwritten(results: CallResults, known: _Known) -> _Culprit | None:
 
 
 def _received(
-    run: RunDump, graph: FxGraph, evaluator: Evaluator, step: RunStep, node: str, own: set[str]
-) -> tuple[tuple[int, int], Checked] | None:
+    run: RunDump, graph: FxGraph, evaluator: Evaluator, step: RunStep, node: str, own: set[str],
+    flow: Flow,
+) -> tuple[tuple[int, int], Checked] | None:  # fmt: skip
     """An input of a launch that is not the node it should be, to compute `node`; with the launch
     and iteration that wrote it. `own` are nodes that the launch computes itself."""
-    flow = flow_of(run)
     given = received.given(run.rows(step))
     read = graph.ancestors(node, lambda name: graph.base(name) in own)
     missing = {graph.base(x) for x in read} & graph.nodes.keys() - own

@@ -236,14 +236,11 @@ class WholeGraph:
         claim = self._claims.get((argument.buffer, launch.index), "")
         if is_fused(launch):
             return claim
-        node = self._source(self._graph.nodes.get(claim))
+        known = self._graph.nodes.get(claim)
+        node = None if known is None else self._graph.call_of(known)
         # `scatter_reduce.two` is `scatter_reduce_two` in the C shim.
         start = "" if node is None else node.operator.rstrip("_")
         return claim if node and any(x.startswith(start) for x in called(launch)) else ""
-
-    def _source(self, node: FxNode | None) -> FxNode | None:
-        """The call that a node is, or is a result of."""
-        return self._graph.nodes.get(node.reads[0]) if node and node.item is not None else node
 
     def _fits(self, name: str, row: TensorRow) -> bool:
         kind = self._types.type_of(name)
@@ -258,7 +255,7 @@ class WholeGraph:
         for node in self._graph.nodes.values():
             if node.name not in computable or node.is_view:
                 continue
-            source = self._source(node)
+            source = self._graph.call_of(node)
             if source is None or node.operator == "copy_":
                 continue
             is_own = bool(operators & {source.operator, source.operator.rstrip("_")})

@@ -92,11 +92,12 @@ def pointwise(name: str, operator: Any, args: Any, kwargs: Any, kind: torch.dtyp
             error = error + (bounded.value.abs() * units if bounded.is_real else 0.0)
     if name in _FROM_ONE:
         error = error + _units(kind)
-    # What a mask of -inf leaves is exactly 0, too.
-    is_zero = (value == 0) & (error == 0)
-    if name not in _THROUGH_ZERO:
-        is_zero &= given[0].value.isinf() & (name in _GROWING)
-    underflow = torch.where(is_zero, 0.0, 1.0)
+    underflow: float | torch.Tensor = 1.0
+    if name in _THROUGH_ZERO:
+        underflow = torch.where((value == 0) & (error == 0), 0.0, 1.0)
+    elif name in _GROWING:  # what a mask of -inf leaves is exactly 0
+        is_exact = given[0].value.isinf() & (value == 0) & (error == 0)
+        underflow = torch.where(is_exact, 0.0, 1.0)
     return rounded(value, error, kind, given, roundings=roundings, underflow=underflow)
 
 

@@ -50,13 +50,12 @@ def summed(name: str, call: Any, args: Any, given: Given, kind: torch.dtype) -> 
 
 def _partial_sums(name: str, args: Any, x: torch.Tensor) -> torch.Tensor | None:
     """The largest partial sum of each sum, in the order of the elements."""
-    if name not in ("sum", "mean") or not x.ndim:
+    if name not in ("sum", "mean") or not x.ndim or not x.numel():
         return None
     dims = args[1] if len(args) > 1 and args[1] else list(range(x.ndim))
     dims = [dim % x.ndim for dim in ([dims] if isinstance(dims, int) else dims)]
     kept = [number for number in range(x.ndim) if number not in dims]
-    rows = x.permute(kept + dims).flatten(len(kept)) if x.numel() else None
-    return None if rows is None else rows.cumsum(-1).abs().amax(-1)
+    return x.permute(kept + dims).flatten(len(kept)).cumsum(-1).abs().amax(-1)
 
 
 def variance(name: str, call: Any, args: Any, kwargs: Any, x: Bounded, kind: torch.dtype) -> Any:

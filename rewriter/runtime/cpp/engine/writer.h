@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
@@ -10,10 +11,13 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
+
+#include "process.h"
 
 namespace inductor_rewriter {
 
@@ -81,7 +85,7 @@ class Writer {
     if (is_idle() && (at_once || job->is_ready() || !start_thread())) {
       std::lock_guard<std::mutex> guard(emitting_);
       emitter_ = pthread_self();
-      wait_for(*job, 4096);
+      wait_until([&] { return job->is_ready(); });
       emit(std::move(job));
       flush();
       emitter_ = pthread_t{};
@@ -103,7 +107,7 @@ class Writer {
   // Waits until all jobs have been emitted and flushed.
   void drain() {
     ++waiting_;
-    for (long us = 0; !is_idle(); us = us < 100 ? us + 10 : us) pause(us);
+    wait_until([this] { return is_idle(); });
     --waiting_;
   }
 
@@ -149,11 +153,19 @@ class Writer {
     nanosleep(&time, nullptr);
   }
 
-  // Polls: `spins` times without a pause, then every 50 us.
-  static void wait_for(Job& job, int spins) {
-    while (!job.is_ready()) {
-      if (spins-- <= 0) pause(50);
+  // Polls until `is` holds; false if it does not within `limit` nanoseconds. At first without a pause, as the
+  // driver waits for the device: a pause of 50 us takes the system 100.
+  template <class Is>
+  static bool wait_until(Is&& is, int64_t limit = INT64_MAX) {
+    constexpr int64_t without_pause = 10000000;
+    const int64_t start = clock_ns();
+    while (!is()) {
+      const int64_t waited = clock_ns() - start;
+      if (waited >= limit) return false;
+      if (waited < without_pause) sched_yield();
+      else pause(50);
     }
+    return true;
   }
 
   // Starts the thread. False if the system has no more threads: then callers of `put` emit their jobs.
@@ -176,11 +188,17 @@ class Writer {
     while (OwnedJob<Job> job = take()) {
       std::lock_guard<std::mutex> guard(emitting_);
       emitter_ = pthread_self();
-      if (!job->is_ready() && unflushed) {
+      const auto is_ready = [&] { return job->is_ready(); };
+      constexpr int64_t soon = 200000;
+      // If the next job is not ready soon, what was written is shown now: it may never be ready.
+      if (!wait_until(is_ready, waiting_ ? soon : 0) && unflushed) {
         flush();
         unflushed = 0;
       }
-      wait_for(*job, 0);
+      while (!is_ready()) {
+        if (waiting_) wait_until(is_ready);
+        else pause(50);
+      }
       emit(std::move(job));
       // Flushed before it counts as done: `drain` waits for that.
       if (++unflushed >= 256 || queued_.load(std::memory_order_acquire) == 1) {

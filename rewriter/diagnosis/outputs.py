@@ -99,8 +99,8 @@ def _findings(call: CallCheck, *, alone: bool) -> list[Finding]:
         return [outputs]
     node = node_of(call.of.claim)
     leaves = (
-        f"leaves {call.of.arg}, which is not the {node} that the graph gives from the inputs of "
-        "the call"
+        f"does not leave in {call.of.arg} the {node} that the graph gives from the inputs of the "
+        "call"
     )
     what = leaves if node else f"is given {call.of.arg}, of which {call.of.problem}"
     if call.other is not None:

@@ -93,7 +93,7 @@ def test_what_is_right_is_not_accused(
     ("command", "program", "edits", "kind", "words"),
     [
         ("diagnose", "operators_of_an_engine.py", _TRIPLED, "wrong", "launch #0 cpp_fused"),
-        ("diagnose", "input_updated.py", _MOVED, "wrong", "leaves arg1_1, which is not the add"),
+        ("diagnose", "input_updated.py", _MOVED, "wrong", "does not leave in arg1_1 the add"),
         pytest.param(
             "diagnose", "source_is_target.py", [], "aliased", "as src, which it reads, and as dst",
             marks=exhaustive,

@@ -41,6 +41,8 @@ _VIEWS = {
     "permute", "real", "reshape", "_reshape_alias", "select", "slice", "squeeze", "t", "transpose",
     "unfold", "_unsafe_view", "unsqueeze", "view", "view_as_complex", "view_as_real",
 }  # fmt: skip
+# Those of them that may give its elements in another order.
+_REORDERING = {"as_strided", "diagonal", "permute", "t", "transpose", "unfold"}
 # Operators whose results are several views of their argument.
 _SPLITS = {"chunk", "split", "split_with_sizes", "tensor_split", "unbind"}
 
@@ -136,6 +138,15 @@ class FxGraph:
         """A node, then the others with its memory: its base, and the views of that."""
         base = self.base(name)
         return tuple(dict.fromkeys((name, base, *self._views.get(base, ()))))
+
+    def reordered(self, name: str) -> frozenset[str]:
+        """The views of a node that may have its elements in another order."""
+        found: set[str] = set()
+        for view in self._views.get(name, ()):  # in the order of the graph
+            node = self.nodes[view]
+            if node.operator in _REORDERING or node.reads[0] in found:
+                found.add(view)
+        return frozenset(found)
 
     @property
     def unwritten(self) -> frozenset[int]:

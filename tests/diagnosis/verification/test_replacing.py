@@ -73,6 +73,20 @@ KEPT = {
     "another layout": (
         _CALL.replace("(4, 6), (6, 1)", "(24, ), (2, )"), _RELU, "buf0 lies otherwise than relu",
     ),
+    "the order of a view": (
+        _CALL.replace("(4, 6), (6, 1)", "(24, ), (1, )"),
+        'relu: "f32[4, 6][1, 4]cpu" = torch.ops.aten.relu.default(arg0_1)\n'
+        'permute: "f32[6, 4][4, 1]cpu" = torch.ops.aten.permute.default(relu, [1, 0])\n'
+        'view: "f32[24][1]cpu" = torch.ops.aten.reshape.default(permute, [24])\nreturn (view,)',
+        "buf0 lies otherwise than relu",
+    ),
+    "the order of a view with the same sizes": (
+        _CALL.replace("(4, 6), (6, 1)", "(4, 4), (1, 4)"),
+        'full: "f32[4, 4][4, 1]cpu" = torch.ops.aten.full.default([4, 4], 2)\n'
+        'permute: "f32[4, 4][1, 4]cpu" = torch.ops.aten.permute.default(full, [1, 0])\n'
+        "return (permute,)",
+        "buf0 lies otherwise than full",
+    ),
     "random numbers": (
         _CALL,
         'rand: "f32[4, 6][6, 1]cpu" = torch.ops.aten.rand_like.default(arg0_1)\nreturn (rand,)',

@@ -36,7 +36,16 @@ def sizes_of(graph: FxGraph, name: str) -> tuple[str, ...] | None:
     inside, closed, _ = graph.type_of(name).partition("[")[2].partition("]")
     if not closed or type_of(graph, name) is None:
         return None
-    return tuple(part.replace(" ", "") for part in inside.split(",") if part.strip())
+    return _extents(inside)
+
+
+def strides_of(graph: FxGraph, name: str) -> tuple[str, ...]:
+    """Its strides; empty if the graph does not say them."""
+    return _extents(graph.type_of(name).partition("][")[2].partition("]")[0])
+
+
+def _extents(text: str) -> tuple[str, ...]:
+    return tuple(part.replace(" ", "") for part in text.split(",") if part.strip())
 
 
 @dataclass

@@ -17,7 +17,13 @@ from rewriter.artifact.types import Wrapper
 from rewriter.diagnosis.verification.bounded import UncheckedError
 from rewriter.diagnosis.verification.evaluate import operator_named
 from rewriter.diagnosis.verification.functional import read, subgraphs
-from rewriter.diagnosis.verification.replacing.body import Body, NoBodyError, sizes_of, type_of
+from rewriter.diagnosis.verification.replacing.body import (
+    Body,
+    NoBodyError,
+    sizes_of,
+    strides_of,
+    type_of,
+)
 from rewriter.diagnosis.verification.replacing.flow import Flow
 from rewriter.diagnosis.verification.replacing.in_python import in_python
 from rewriter.diagnosis.verification.replacing.layouts import (
@@ -201,7 +207,7 @@ class _Scope:
                 continue
             made = flow.made_as(launch, argument)
             text = _as_made(variable, flow.layouts.get(variable), made)
-            if text and (text := _as_node(text, made, sizes)):
+            if text and (text := self._as_node(text, made, node)):
                 yield node, text
 
     def _outs(self, launch: Launch, *, has_target: bool) -> Iterator[tuple[str, str]]:
@@ -222,9 +228,32 @@ class _Scope:
                 raise NoBodyError(f"what {argument.name} holds is no node of the graph")
             if layout.dtype and layout.dtype != str(kind.dtype):
                 raise NoBodyError(f"{argument.name} is {layout.dtype}, and {node} {kind.dtype}")
-            if not (text := _as_node(argument.expr, layout, sizes)):
+            if not (text := self._as_node(argument.expr, layout, node)):
                 raise NoBodyError(f"{argument.name} lies otherwise than {node}")
             yield text, node
+
+    def _as_node(self, text: str, layout: Layout | None, node: str) -> str:
+        """Memory with the sizes of a node; empty if the order of its elements is not known."""
+        sizes = sizes_of(self.flow.graph, node)
+        if layout is None or sizes is None or not layout.fits(sizes) or self._is_view(layout, node):
+            return ""
+        return text if layout.size == sizes else f"{text}.view({text_of(sizes)})"
+
+    def _is_view(self, layout: Layout, node: str) -> bool:
+        """Whether memory may have the elements of a node in the order of a view of it: a kernel
+        also writes out views, such as the transposed one."""
+        graph = self.flow.graph
+        own = Layout(sizes_of(graph, node) or (), strides_of(graph, node))
+        is_plain = not own.stride and layout.size == own.size and layout.is_contiguous
+        views = (
+            Layout(sizes_of(graph, x) or (), strides_of(graph, x)) for x in graph.reordered(node)
+        )
+        in_order = (
+            own.stride and x.stride and own.is_contiguous and x.is_contiguous
+            for x in views
+            if x.size == layout.size
+        )
+        return not (layout.lies_as(own) or is_plain or all(in_order))
 
     def _target(self, launch: Launch) -> str:
         """The variable that what a launch returns is bound to; empty if there is none."""
@@ -337,10 +366,3 @@ def _as_made(variable: str, layout: Layout | None, made: Layout | None) -> str:
     if layout.lies_as(made):
         return variable
     return f"{variable}.as_strided({text_of(made.size)}, {text_of(made.stride)})"
-
-
-def _as_node(text: str, layout: Layout | None, sizes: tuple[str, ...]) -> str:
-    """The same with the sizes of a node; empty if the order of its elements is not known."""
-    if layout is None or not layout.fits(sizes):
-        return ""
-    return text if layout.size == sizes else f"{text}.view({text_of(sizes)})"

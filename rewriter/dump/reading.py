@@ -23,6 +23,7 @@ from rewriter.dump import document_files, processes, recorded
 from rewriter.dump import names as dumped
 from rewriter.dump.allowed import Allowed
 from rewriter.dump.being_read import Reading, hold
+from rewriter.dump.changed import updates
 from rewriter.dump.directory import DIAGNOSIS
 from rewriter.dump.document_files import EVENTS, RunTables, corrupt
 from rewriter.dump.documents import LaunchRow, Manifest, RunFacts
@@ -185,7 +186,7 @@ class RunDump:
         for step, rows in self.walk():
             steps.append(step)
             if is_kept:
-                self._kept[step.position] = rows
+                self._kept[step.position] = updates(self.launch_row(step.launch), rows)
         return tuple(steps)
 
     def rows(self, step: RunStep) -> list[EventRow]:
@@ -200,7 +201,8 @@ class RunDump:
         except (json_text.JsonError, SchemaError) as error:  # it was valid before
             problem = f"it was changed while it was read: {error}"
             raise corrupt(self.path / EVENTS, problem) from error
-        return [row for row in rows if not isinstance(row, TimeRow)]
+        rows = [row for row in rows if not isinstance(row, TimeRow)]
+        return updates(self.launch_row(step.launch), rows)
 
     @property
     def inputs(self) -> list[EventRow]:

@@ -9,6 +9,7 @@ import pytest
 
 import dumps
 from rewriter.diagnosis.corruption import changed_values, examine_corruption
+from rewriter.diagnosis.verification import functional
 from rewriter.dump.reading import Dump, open_dump
 
 WRAPPER = """
@@ -52,14 +53,14 @@ def _written(
     return open_dump(dumps.write(folder / "x.dump", launches, inputs=[X], **where))
 
 
-def _dump(tmp_path: Path, received: float, line: str = "", **more: Any) -> Dump:
+def _dump(tmp_path: Path, received: float, line: str = "", kernel: str = MM, **more: Any) -> Dump:
     """#0 writes buf0 around 1, #1 writes buf1; #2 receives buf0, as buf2, around `received`."""
     more = {**FACTS, "buffers": {"buf2": "buf0"}, **more}
     read = [_value("buf1", "in", 2.0), _value("buf2", "in", received)]
     launches = [
         dumps.launch(0, MM, [X], [_value("buf0", "out", 1.0)], line=14, **FACTS),
         dumps.launch(1, MM, [X], [_value("buf1", "out", 2.0)], line=16, **FACTS),
-        dumps.launch(2, MM, read, [_value("buf3", "out", 3.0)], line=20, **more),
+        dumps.launch(2, kernel, read, [_value("buf3", "out", 3.0)], line=20, **more),
     ]
     return _written(tmp_path, launches, WRAPPER.replace("    LINE\n", f"    {line}\n" * bool(line)))
 
@@ -92,8 +93,8 @@ def test_what_else_may_have_written_it_is_no_finding(
     assert examine_corruption(_dump(tmp_path, 1.5, line, **more)).findings == ()
 
 
-def test_what_a_launch_is_only_given_to_read_and_changes_names_it(tmp_path: Path) -> None:
-    dump = _dump(tmp_path, received=1.0)
+def _changing(dump: Dump) -> Dump:
+    """The same dump, but #2 changes `buf1`."""
 
     def change(rows: list[dumps.Row]) -> None:
         for row in rows:
@@ -101,6 +102,24 @@ def test_what_a_launch_is_only_given_to_read_and_changes_names_it(tmp_path: Path
                 row["fingerprint"] = "another"
 
     dumps.change_rows(dump.path, change)
+    return open_dump(dump.path)
+
+
+@pytest.mark.parametrize("schema", ["", "own::mix(Tensor a, Tensor b) -> Tensor"])
+def test_what_an_operator_without_a_schema_changes_it_may_update(
+    schema: str, tmp_path: Path
+) -> None:
+    facts = {"kind": "custom_op", "schema": schema}
+    dump = _changing(_dump(tmp_path, 1.0, kernel="torch.ops.own.mix.default", **facts))
+    found = [x.headline for x in examine_corruption(dump).findings]
+    assert len(found) == bool(schema)
+    assert all("changes buf1, which it is only given to read" in x for x in found)
+    changed = functional.changed_by(dump.runs[0])
+    assert changed == ({} if schema else {"own.mix.default": frozenset({0})})
+
+
+def test_what_a_launch_is_only_given_to_read_and_changes_names_it(tmp_path: Path) -> None:
+    dump = _changing(_dump(tmp_path, received=1.0))
     (found,) = examine_corruption(open_dump(dump.path)).findings
     assert (found.kind, found.launch, found.certainty) == ("corrupted", 2, "shown")
     assert "changes buf1, which it is only given to read" in found.headline

@@ -88,7 +88,7 @@ def check_outputs(
 
 def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | None) -> CallCheck:
     text = graph_text(run, wrapper_of(run), given)
-    graph = functional.read(text, functional.schemas(run))
+    graph = functional.read(text, functional.schemas(run), functional.changed_by(run))
     if graph is None:
         return CallCheck.without(run, "its graph is not known")
     sizes = graph_sizes(graph, run.inputs)

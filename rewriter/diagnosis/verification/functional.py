@@ -12,13 +12,16 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
+from rewriter.diagnosis.verification import received
 from rewriter.diagnosis.verification.bounded import UncheckedError
 from rewriter.diagnosis.verification.calls import bound
 from rewriter.diagnosis.verification.evaluate import MEAN, THROUGH, operator_named
 from rewriter.diagnosis.verification.operators import operands
 from rewriter.diagnosis.verification.operators.operands import is_written
+from rewriter.dump.changed import without_schema
 from rewriter.dump.reading import RunDump
 from rewriter.locate.operators import NAMESPACES, mutating_operators
 from rewriter.model_names import graph as naming
@@ -30,20 +33,26 @@ _OF_TORCH = ("higher_order.", *(f"{space}." for space in NAMESPACES))
 _SHAPE = re.compile(r"\w+\[[^\]]*\]")
 _MEAN = re.compile(r"aten\.mean\.(default|dim)\(")
 _HALF = re.compile(r"b?f16\[")
+_Places = Mapping[str, frozenset[int]]
 
 
-def read(text: str, known: Mapping[str, str]) -> FxGraph | None:
+def read(
+    text: str, known: Mapping[str, str], changed: _Places = MappingProxyType({})
+) -> FxGraph | None:
     """Read a graph; `None` if it is not one. `known` are schemas of operators by
-    `namespace.op.overload`: of one that is neither there nor registered here, all that it is given
-    may be written."""
+    `namespace.op.overload`: of one that is neither there nor registered here, `changed` are the
+    tensors that it changed, by their places among those that it is given; if it returns nothing,
+    all may be written."""
     graph = parse_inlined(text)
-    return None if graph is None else _Functional(graph, known).graph()
+    return None if graph is None else _Functional(graph, known, changed).graph()
 
 
-def subgraphs(text: str, known: Mapping[str, str]) -> dict[str, FxGraph]:
+def subgraphs(
+    text: str, known: Mapping[str, str], changed: _Places = MappingProxyType({})
+) -> dict[str, FxGraph]:
     """The same of its subgraphs, by name."""
     found = naming.subgraphs(text)
-    return {name: _Functional(graph, known).graph() for name, graph in found.items()}
+    return {name: _Functional(graph, known, changed).graph() for name, graph in found.items()}
 
 
 def schemas(run: RunDump) -> dict[str, str]:
@@ -52,14 +61,26 @@ def schemas(run: RunDump) -> dict[str, str]:
     return {x.kernel.removeprefix("torch.ops."): x.schema for x in rows if x.schema}
 
 
+def changed_by(run: RunDump) -> dict[str, frozenset[int]]:
+    """What operators without a recorded schema changed of the tensors that they were given."""
+    found: dict[str, frozenset[int]] = {}
+    for step in run.steps:
+        if without_schema(run.launch_row(step.launch)):
+            given = received.given(run.rows(step)).values()
+            path = step.kernel.removeprefix("torch.ops.")
+            places = frozenset(i for i, row in enumerate(given) if row.role == "inout")
+            found[path] = found.get(path, frozenset()) | places
+    return found
+
+
 def schema_of(run: RunDump, path: str) -> Any:
     """The recorded schema of `namespace.op.overload`; `None` if it was not recorded."""
     return (text := schemas(run).get(path)) and operands.schema_of(text)
 
 
 class _Functional:
-    def __init__(self, graph: FxGraph, known: Mapping[str, str]) -> None:
-        self._graph, self._schemas = graph, known
+    def __init__(self, graph: FxGraph, known: Mapping[str, str], changed: _Places) -> None:
+        self._graph, self._schemas, self._places = graph, known, changed
         self._nodes: dict[str, FxNode] = {}
         self._now: dict[str, str] = {}  # the node with the present value of a name
         self._same: dict[str, str] = {}  # results of in-place operators: the names that they wrote
@@ -73,11 +94,14 @@ class _Functional:
     def graph(self) -> FxGraph:
         """Raises nothing: what cannot be read stays as it is."""
         for number, node in enumerate(self._graph.nodes.values()):
-            schema = mutating_schema(node.call.partition("(")[0], self._schemas)
+            path = node.call.partition("(")[0]
+            schema = mutating_schema(path, self._schemas)
             targets = [] if schema is None else list(written_by(node.call, schema))
-            is_own = node.name in self._graph.updates and not node.call.startswith(_OF_TORCH)
-            if schema is None and is_own:  # it is called for what it writes, whatever that is
-                targets = [x for x in node.reads if _SHAPE.match(self._type(x))]
+            if schema is None and not node.call.startswith(_OF_TORCH):
+                tensors = [x for x in node.reads if _SHAPE.match(self._type(x))]
+                is_all = node.name in self._graph.updates  # it is called for what it writes
+                places = self._places.get(path, ())
+                targets = [x for i, x in enumerate(tensors) if is_all or i in places]
             node = self._renamed(node)
             if (base := self._base(node.name)) != node.name:
                 self._views.setdefault(base, []).append(node.name)

@@ -106,7 +106,8 @@ class _Call:
         self._launches = {x.index: _as_recorded(x, run) for x in launches}
         self._source = b"" if wrapper is None else wrapper.plain.data
         self._fragments = fragments(self._source.decode("utf-8", "replace"))
-        graph = functional.read(text, functional.schemas(run))
+        self._known = functional.schemas(run), functional.changed_by(run)
+        graph = functional.read(text, *self._known)
         self._graphs: dict[tuple[str, int], WholeGraph] = {}  # by scope and iteration
         self._makers = {} if graph is None else self._whole(graph, text)
 
@@ -132,7 +133,7 @@ class _Call:
         found: dict[str, Callable[[], WholeGraph]] = {}
         own = [x for x in launches if x.scope == entry.name]
         found[entry.name] = partial(WholeGraph, graph, own, claims, self._run, tensors, sizes)
-        for name, inner in functional.subgraphs(text, functional.schemas(self._run)).items():
+        for name, inner in functional.subgraphs(text, *self._known).items():
             for scope in {x.scope for x in launches if x.scope.endswith(name)}:
                 inside = [x for x in launches if x.scope == scope]
                 claims = values_inside(inside, scope, inner).held

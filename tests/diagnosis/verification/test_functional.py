@@ -171,6 +171,18 @@ def test_without_a_schema_all_may_be_written() -> None:
     assert graph.nodes["pure"].reads == ("x_after_update",)
 
 
+def test_without_a_schema_what_an_operator_changed_is_what_it_writes() -> None:
+    body = """
+        bump: "f32[4, 6][6, 1]cpu" = torch.ops.own.bump.default(x, 0.5, y)
+        add: "f32[4, 6][6, 1]cpu" = torch.ops.aten.add.Tensor(x, y)
+        return (bump, add)
+    """
+    assert _read(body).nodes["add"].reads == ("x", "y")
+    graph = functional.read(_HEAD + body, {}, {"own.bump.default": frozenset({1})})
+    assert graph is not None
+    assert graph.nodes["add"].reads == ("x", "y_after_bump")
+
+
 @pytest.mark.parametrize(
     ("call", "kind", "expected"),
     [

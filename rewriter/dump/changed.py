@@ -1,0 +1,46 @@
+"""What an operator of the program changed of what it was given, where its schema is not known.
+
+A wrapper in Python asks for the schema when it runs; a C++ wrapper has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from rewriter.core.types import Phase
+from rewriter.dump.documents import LaunchRow
+from rewriter.dump.rows import EventRow, TensorRow
+from rewriter.locate.operators import is_torchs
+
+
+def without_schema(facts: LaunchRow) -> bool:
+    """Whether nothing says which arguments a launch writes: then any may be."""
+    name = facts.kernel.removeprefix("torch.ops.")
+    return facts.kind == "custom_op" and not facts.schema and not is_torchs(name)
+
+
+def updates(facts: LaunchRow, rows: list[EventRow]) -> list[EventRow]:
+    """The rows of a launch: of an operator without a schema, what was read before it and is another
+    value after it counts as updated."""
+    if not without_schema(facts):
+        return rows
+    before, after = (_read(rows, phase) for phase in ("before", "after"))
+    changed = {x.arg for x in after.values() if x.arg in before and _differ(before[x.arg], x)}
+    return [
+        structs.replace(row, role="inout")
+        if isinstance(row, TensorRow) and row.arg in changed
+        else row
+        for row in rows
+    ]
+
+
+def _read(rows: Sequence[EventRow], phase: Phase) -> dict[str, TensorRow]:
+    read = (row for row in rows if isinstance(row, TensorRow) and row.role == "in")
+    return {row.arg: row for row in read if row.phase == phase}
+
+
+def _differ(a: TensorRow, b: TensorRow) -> bool:
+    same = (a.dtype, a.shape, a.stride) == (b.dtype, b.shape, b.stride)
+    return same and bool(a.digest and b.digest) and a.digest != b.digest

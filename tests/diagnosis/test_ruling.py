@@ -259,6 +259,14 @@ def test_the_cause_comes_before_what_follows_from_it() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("text", "first"), [("freed", "freed"), ("stale", "nan")])
+def test_why_a_process_died_comes_before_nan_that_nothing_could_absorb(
+    text: FindingKind, first: FindingKind
+) -> None:
+    found = finding("nan", 2), finding("crash", 4), finding(text, 4)
+    assert rule([Examined(found)]).findings[0].kind == first
+
+
 def test_a_store_out_of_bounds_comes_before_the_crash_that_it_ends_in() -> None:
     crash = finding("crash", None, run="")
     shown = rule([Examined((crash, finding("bounds", 4)))], order=["rank0/run0"])

@@ -153,7 +153,8 @@ class _Bisection:
         if not self.candidates:
             return self._conclude((), _CHANCE, DIFFERS)
         found = smallest(len(self.candidates), lambda chosen: self._trial(sorted(chosen)))
-        if self._trial(()):  # what was found would be chance
+        # Else what was found would be chance. Twice: a program may fail in every other run.
+        if self._trial(()) or self._trial(()):
             return self._conclude((), _CHANCE, DIFFERS)
         chosen = sorted((self.candidates[x] for x in found), key=lambda x: x[1].launch.index)
         named = [x for loaded in self.loaded for x in chosen if x[0] is loaded]

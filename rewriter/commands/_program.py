@@ -129,7 +129,7 @@ def run_probed(request: Request) -> ProgramRunDocument:
         judged = judge(run.dump, conclusion, request.selection, is_timed=is_timed)
     except RewriterError as error:
         message(f"warning: {error.message}")
-    return ProgramRunDocument(request=request, run=_without(judged.skipped, run), judged=judged)
+    return ProgramRunDocument(request=request, run=_without(judged, run), judged=judged)
 
 
 def probes_of(arguments: ProbedRunOptions) -> Selection:
@@ -141,13 +141,14 @@ def probes_of(arguments: ProbedRunOptions) -> Selection:
     return chosen
 
 
-def _without(skipped: frozenset[str], run: HookedRun) -> HookedRun:
-    """The run without findings about calls whose step was skipped."""
-    findings = run.summary.findings
+def _without(judged: Judged, run: HookedRun) -> HookedRun:
+    """The run without findings that are no fault: about calls whose step was skipped, and about NaN
+    that no result has, if there are no others."""
+    absorbed = bool(judged.verdicts) and not any(x.is_fault for x in judged.verdicts)
     left = tuple(
         finding
-        for finding in findings
-        if finding.kind == "unexpected" or finding.run not in skipped
+        for finding in run.summary.findings
+        if finding.kind == "unexpected" or not (absorbed or finding.run in judged.skipped)
     )
     return replace(run, summary=replace(run.summary, findings=left))
 

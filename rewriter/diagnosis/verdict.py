@@ -168,6 +168,7 @@ class CrashVerdict(BaseVerdict):
     behind: str = ""
 
     origin: ClassVar[None] = None
+    is_fault: ClassVar[bool] = True
     held: ClassVar[tuple[Held, ...]] = ()
     cause: ClassVar[None] = None
     effect: ClassVar[None] = None
@@ -229,6 +230,11 @@ class NonFiniteVerdict(BaseVerdict):
     ended: ClassVar[None] = None
     error: ClassVar[str] = ""
     asynchronous: ClassVar[bool] = False
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether it is one though no launch was checked."""
+        return not self.absorbed or self.state == "read"
 
     @property
     def origin(self) -> NonFiniteOrigin:

@@ -5,7 +5,7 @@ Findings are sentences for people; a "finding" is a fault, a "note" may be one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from rewriter.core.dtypes import LARGEST, short_dtype
@@ -23,6 +23,7 @@ _JUMP = 1000.0  # growth of the magnitude in one launch that is worth a note
 _LISTED = 5
 _SHOWN = 3  # lines of the evidence of a diagnosis
 
+_NO_RESULT = "Nothing that the call returns or updates has one"
 _WORDS = {"nan": "NaN", "inf": "Infinity"}
 
 
@@ -32,22 +33,26 @@ def of_run(
     *,
     cut: bool = False,
     overflow: tuple[ReportedLaunch, ReportedLaunch] | None = None,
-    absorbed: bool = False,
+    absorbed: Collection[NonFinite] = (),
     allowed: Allowed = NOTHING_ALLOWED,
 ) -> tuple[Finding, ...]:
     """The findings of one run, faults first. `cut` says that its last line is incomplete,
     `overflow` which launch made infinities that another one turned into the first NaN, `absorbed`
-    that no infinity remains which a launch computed. What is `allowed` is no finding."""
+    of which no result has any that a launch computed. What is `allowed` is no finding."""
     nan = _non_finite(run, launches, "nan", allowed)
+    overflows = list(_overflow(run, launches, *overflow)) if overflow else []
+    if "nan" in absorbed:
+        nan, overflows = [_absorbed(found) for found in nan], [_noted(found) for found in overflows]
     infinities = _non_finite(run, launches, "inf", allowed)
     if overflow is not None:
         infinities = [found for found in infinities if found.launch is not overflow[0]]
+    has_nan = any(found.severity == "finding" for found in nan)
     found = [
         *_ended(run, launches, cut),
-        *(_overflow(run, launches, *overflow) if overflow else ()),
+        *overflows,
         *nan,
         *(
-            _noted(found) if nan or absorbed or _is_constant(found) else found
+            _noted(found) if has_nan or "inf" in absorbed or _is_constant(found) else found
             for found in infinities
         ),
         *_near_overflow(run, launches),
@@ -79,7 +84,8 @@ def merged(per_run: Iterable[Sequence[Finding]]) -> tuple[Finding, ...]:
     for findings in per_run:
         for finding in findings:
             where = finding.launch
-            key = (finding.kind, where and where.place.launch, where and where.kernel)
+            place = (where and where.place.launch, where and where.kernel)
+            key = (finding.kind, finding.severity, *place)
             if key in first:
                 first[key] = replace(first[key], times=first[key].times + 1)
             else:
@@ -106,6 +112,8 @@ def verdict(
         measured(step.results) or measured(step.read) for run in runs for step in run.launches
     ):
         return f"{what}, no values recorded."
+    if nan := next((x for x in findings if x.kind == "nan"), None):
+        return f"{nan.short} {_NO_RESULT}."
     if infinite := next((x for x in findings if x.kind == "inf" and x.launch is not None), None):
         return f"No NaN in what was recorded of {what}; {infinite.short.rstrip('.')}, as masks do."
     return f"No NaN and no infinity in what was recorded of {what}."
@@ -199,6 +207,11 @@ def _overflow(
 def _noted(finding: Finding) -> Finding:
     """Infinities that nothing turned into NaN, as a mask has them, are no fault by themselves."""
     return replace(finding, severity="note")
+
+
+def _absorbed(finding: Finding) -> Finding:
+    """NaN that get into nothing which a call returns or updates are no fault by themselves."""
+    return replace(_noted(finding), text=f"{finding.text} {_NO_RESULT}.")
 
 
 def _is_constant(finding: Finding) -> bool:

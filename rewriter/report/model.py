@@ -14,14 +14,14 @@ from rewriter.core.types import TrendStatistic
 from rewriter.diagnosis.findings import Diagnosis
 from rewriter.diagnosis.findings import Finding as Diagnosed
 from rewriter.diagnosis.next_commands import ALONE, alone, is_saved
-from rewriter.diagnosis.nonfinite_origin import infinite_origins_of, overflow_of
+from rewriter.diagnosis.nonfinite_origin import infinite_origins_of, origins_of, overflow_of
 from rewriter.diagnosis.verdict import CrashVerdict
 from rewriter.dump import launched
 from rewriter.dump.allowed import Allowed
 from rewriter.dump.document_files import MANIFEST
 from rewriter.dump.documents import Manifest
 from rewriter.dump.reading import Dump, RunDump, RunStep
-from rewriter.dump.rows import ErrorRow, EventRow, TensorRow
+from rewriter.dump.rows import ErrorRow, EventRow, NonFinite, TensorRow
 from rewriter.dump.uninitialised import defined_rows
 from rewriter.execution.conclusion import read_conclusion
 from rewriter.execution.dumped_wrappers import flow_of
@@ -179,7 +179,7 @@ def _read_run(
                 launches,
                 cut=dumped.cut,
                 overflow=_overflow(dumped, launches),
-                absorbed=not any(True for _ in infinite_origins_of(dumped, allowed)),
+                absorbed=tuple(_absorbed(dumped, allowed)),
                 allowed=allowed,
             ),
         ),
@@ -203,6 +203,15 @@ def _tiled(dumped: RunDump, run: ReportedRun) -> ReportedRun:
         for x in run.launches
     )
     return replace(run, launches=tuple(launches))
+
+
+def _absorbed(dumped: RunDump, allowed: Allowed) -> Iterator[NonFinite]:
+    """What no result of the call has, though a launch may have made some."""
+    made = tuple(origins_of(dumped, allowed))
+    if made and all(origin.absorbed and origin.state != "read" for origin in made):
+        yield "nan"
+    if not any(True for _ in infinite_origins_of(dumped, allowed)):
+        yield "inf"
 
 
 def _overflow(

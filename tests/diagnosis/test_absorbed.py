@@ -10,11 +10,21 @@ import pytest
 
 import dumps
 from launch_facts import checked
+from rewriter.commands import _program
+from rewriter.commands._documents.program import ProgramRunDocument
+from rewriter.commands._judged import judge
+from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis import values_needed
 from rewriter.diagnosis.nonfinite import NonFinite, search
 from rewriter.diagnosis.ruling import of_nonfinite, rule
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.diagnosis.verification.types import Outcome, Verification
+from rewriter.dump.reading import open_dump
+from rewriter.dump.summary import summarise
+from rewriter.execution.conclusion import Conclusion
+from rewriter.execution.hook.run import HookedRun, Request
+from rewriter.instrumentation.select import select
+from rewriter.report import model
 
 value, launch = dumps.value, dumps.launch
 X, NAN = value("arg0_1", mean=3.0), {"nan": 5}
@@ -86,6 +96,21 @@ def test_a_nan_that_no_result_has_is_a_note_if_its_launch_is_right(tmp_path: Pat
         "its graph says",
     )
     assert not rule([right]).fails(strict=False)
+
+
+@pytest.mark.parametrize("returned", [False, True])
+def test_it_is_a_fault_of_run_and_report_if_it_gets_out(returned: bool, tmp_path: Path) -> None:
+    path = _dump(tmp_path, last=returned)
+    ended = ExitStatus(code=0)
+    judged = judge(path, Conclusion(ended, False, ""))
+    ran = _program._without(judged, HookedRun(ended, summary=summarise(path)))
+    request = Request(program=("python",), selection=select(["print"]))
+    assert ProgramRunDocument(request=request, run=ran, judged=judged).code == returned
+    reported = model.report(open_dump(path))
+    assert reported.found == returned
+    assert returned != reported.verdict.endswith(
+        " Nothing that the call returns or updates has one."
+    )
 
 
 @pytest.mark.parametrize("checks", [_checks("differs"), _checks("unchecked"), None])

@@ -52,5 +52,5 @@ class ProgramRunDocument(Document, frozen=True, kw_only=True, tag="rewriter.prog
         """The exit code of the command."""
         if self.run.interrupted:
             return INTERRUPTED
-        found = self.run.summary.findings or self.judged.verdicts
+        found = self.run.summary.findings or any(x.is_fault for x in self.judged.verdicts)
         return DIFFERS if self.run.ended.code != 0 or found else OK

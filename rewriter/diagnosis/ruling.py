@@ -256,10 +256,11 @@ def of_nonfinite(
         if check is not None and check.outcome == "agrees":
             does = "is given" if check.route == "arguments" else "computes"
             its_own = (
-                f"the launch {does} what its graph says, so the NaN is the model's, or comes from "
-                "its inputs"
+                f"the launch {does} what its graph says, so the infinities are the model's, or come"
+                if verdict.state == "infinite"
+                else f"the launch {does} what its graph says, so the NaN is the model's, or comes"
             )
-            finding = replace(finding, symptom=True, shown=its_own)
+            finding = replace(finding, symptom=True, shown=f"{its_own} from its inputs")
         elif check is not None and check.outcome == "unchecked":
             unsure = f"note: whether it computes what it should is not known: {check.reason}"
             finding = replace(finding, text=(*finding.text, unsure))

@@ -212,12 +212,17 @@ def test_the_same_launch_in_further_calls_is_one_line() -> None:
     ]
 
 
-def test_a_nan_of_a_launch_that_computes_what_it_should_is_the_models() -> None:
-    nan = of_nonfinite((verdict("made"),), AGREE, launches=2, is_random=False)
+@pytest.mark.parametrize(
+    ("state", "what"), [("made", "the NaN is"), ("infinite", "the infinities are")]
+)
+def test_a_nan_of_a_launch_that_computes_what_it_should_is_the_models(
+    state: NonFiniteState, what: str
+) -> None:
+    nan = of_nonfinite((verdict(state),), AGREE, launches=2, is_random=False)
     diagnosis = rule([nan, of_verification(AGREE)])
     assert diagnosis.finding is not None
     assert diagnosis.finding.symptom
-    assert "the NaN is the model's" in diagnosis.headline
+    assert f"so {what} the model's" in diagnosis.headline
     # A launch that differs comes first, also a later one.
     later = Verification((check(2, "agrees"), check(7, "differs")))
     nan = of_nonfinite((verdict("made"),), later, launches=2, is_random=False)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from rewriter.diagnosis.verification.bounded import READING, UncheckedError, exact
+from rewriter.diagnosis.verification.bounded import READING, Bounded, UncheckedError, exact
 from rewriter.diagnosis.verification.evaluate import operator_named, run
 from rewriter.diagnosis.verification.judge import compare
 from rewriter.diagnosis.verification.operators import products
@@ -273,6 +273,25 @@ def test_where_equal_elements_were_is_judged_in_a_stable_order_alone(
     other = at.clone()
     other[0, 1] = 1
     assert not compare(other, index).agrees
+
+
+@pytest.mark.parametrize(
+    ("path", "rest"),
+    [
+        ("aten.kthvalue.default", (3,)),
+        ("aten.mode.default", ()),
+        ("aten.bucketize.Tensor", (torch.tensor([0.25, 0.5]),)),
+    ],
+)
+def test_which_of_close_values_it_is_is_for_rounding_to_decide(
+    path: str, rest: tuple[Any, ...]
+) -> None:
+    operands = [exact(x) if isinstance(x, torch.Tensor) else x for x in rest]
+    for is_close in (True, False):
+        x = torch.full((4,), 0.5) if is_close else torch.tensor([0.1, 0.2, 0.3, 0.6])
+        results = ran(path, Bounded(x.double(), torch.full((4,), 1e-7)), *operands)
+        index = results[1] if isinstance(results, tuple) else results
+        assert compare(index.value + 1, index).agrees is is_close
 
 
 @pytest.mark.parametrize("name", ["erf", "expm1", "tanh"])

@@ -25,6 +25,7 @@ ATTENTION = frozenset(
     for kind in ("efficient", "cudnn", "flash")
     for end in ("", "_backward")
 )
+_DRAWS, _MANY = 3, 16  # many where a draw shows no distance, but only that something changed
 _Change = Callable[[Bounded], Any]
 
 
@@ -55,17 +56,24 @@ def sampled(call: Any, given: Given, kind: torch.dtype, *, eps: float = 0.0) -> 
         rounding = torch.where(one.value.isinf(), 0.0, one.value.abs() * eps)
         return one.value + signs * (one.bound() + rounding)
 
-    others = [call(shaken) for _ in range(3)]
+    results = [value] if isinstance(value, torch.Tensor) else value
+    is_known = all(x.error is None for x in given)
+    is_chosen = not is_known and any(
+        isinstance(x, torch.Tensor) and not _rounds(x) for x in results
+    )
+    others = [call(shaken) for _ in range(_MANY if is_chosen else _DRAWS)]
     terms = max((x.value.shape[-1] for x in given if x.value.ndim), default=1)
 
     def made(one: torch.Tensor, rest: Any) -> Bounded:
-        if not (one.is_floating_point() or one.is_complex()):
+        if not _rounds(one) and is_known:
             return rounded(one, None, one.dtype, given)
+        far = torch.stack([apart(one, other) for other in rest]).amax(0)
+        if not _rounds(one):  # such as the place of a value among others that are as large
+            return rounded(one, far, one.dtype, given)
         dtype = kind
         if one.is_complex() != kind.is_complex:
             complex_ = torch.complex64 if narrow is torch.float32 else torch.complex128
             dtype = complex_ if one.is_complex() else narrow
-        far = torch.stack([apart(one, other) for other in rest]).amax(0)
         # How far one element moves is chance: each may move as far as several do on average.
         several = 8 * math.sqrt(terms)
         known = far[torch.isfinite(far)]
@@ -77,6 +85,10 @@ def sampled(call: Any, given: Given, kind: torch.dtype, *, eps: float = 0.0) -> 
         return tuple(made(x, [o[i] for o in others]) if isinstance(x, torch.Tensor) else x
                      for i, x in enumerate(value))  # fmt: skip
     return made(value, others)
+
+
+def _rounds(one: torch.Tensor) -> bool:
+    return one.is_floating_point() or one.is_complex()
 
 
 def attention(operator: Any, args: Any, kwargs: dict[str, Any]) -> Callable[[_Change], Any]:

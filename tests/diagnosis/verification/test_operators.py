@@ -294,6 +294,20 @@ def test_which_of_close_values_it_is_is_for_rounding_to_decide(
         assert compare(index.value + 1, index).agrees is is_close
 
 
+def test_a_quotient_may_be_rounded_to_a_whole_number_before_it_is_cut_off() -> None:
+    x, step = torch.tensor([0.5, 0.55]), torch.tensor(0.1)
+    for mode in ("floor", "trunc"):
+        whole = ran("aten.div.Tensor_mode", exact(x), 0.1, rounding_mode=mode)
+        for wrote in ([4.0, 5.0], [5.0, 5.0]):  # with fmod, and with a division
+            assert compare(torch.tensor(wrote), whole).agrees
+        assert compare(torch.tensor([5.0, 6.0]), whole).wrong == 1
+    assert compare(torch.div(x, step, rounding_mode="floor"), whole).agrees
+    number = exact(torch.tensor([7]))
+    for_integers = ran("aten.div.Tensor_mode", number, 2, rounding_mode="floor")
+    assert for_integers.error is None
+    assert for_integers.value.tolist() == [3]
+
+
 @pytest.mark.parametrize("name", ["erf", "expm1", "tanh"])
 def test_what_is_computed_as_one_minus_something_may_be_off_near_zero(name: str) -> None:
     x = torch.linspace(-3e-4, 3e-4, 101)

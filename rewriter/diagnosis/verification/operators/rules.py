@@ -40,6 +40,10 @@ def apply(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: A
         raise UncheckedError(f"{name} draws random numbers")
     given = flat([args, kwargs])
     kind = dtype or result_type(args, kwargs, given)
+    cut = kwargs.get("rounding_mode") or ("floor" if name == "floor_divide" else None)
+    if cut and kind.is_floating_point:  # a quotient just below a whole number may be rounded to it
+        quotient = apply(torch.ops.aten.div.Tensor, tuple(args[:2]), {}, kind)
+        return apply(getattr(torch.ops.aten, cut).default, (quotient,), {}, kind)
     if name in _COMPOSED:
         return _COMPOSED[name](args, kwargs, kind)
     if name in ATTENTION:

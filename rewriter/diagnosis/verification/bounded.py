@@ -174,20 +174,20 @@ def rounded(
     if kind is torch.float32 and not value.is_complex():  # overflow as the program does
         value = torch.where(value.abs() > facts.max, value.sign() * torch.inf, value)
     own = value.abs() * facts.eps * roundings + facts.tiny * underflow
+    before = torch.zeros_like(own) if error is None else finite_error(error)
     is_rounding = isinstance(roundings, torch.Tensor) or roundings > 0
     if dtype in HALVES and is_rounding and READING.get():
-        before = torch.zeros_like(own) if error is None else finite_error(error)
         # A sum of two half numbers often is a float32, and half a step between two half numbers.
         is_exact = (before == 0) & (value == value.float().double())
         value, own = as_read(value, torch.where(is_exact, 0.0, before + own), dtype)
-        error = None
+        before = torch.zeros_like(own)
     elif dtype in NARROW and is_rounding:  # its readers may see it rounded to that type, or not
         narrow = torch.finfo(dtype)
-        own = own + (value.abs() + narrow.smallest_normal * underflow) * narrow.eps
+        # What is rounded may be larger than the value, which the bound of a jump allows.
+        own = own + (value.abs() + before + narrow.smallest_normal * underflow) * narrow.eps
         # Its readers may see an infinity, or not.
         own = torch.where(value.abs() >= narrow.max, torch.inf, own)
         through |= {dtype}
-    before = torch.zeros_like(own) if error is None else finite_error(error)
     # Infinities and NaN are not rounded; what a rounding before makes another number is unknown.
     outside = torch.where(torch.isinf(before), torch.inf, 0.0)
     error = torch.where(torch.isfinite(value.abs()), finite_error(before + own), outside)

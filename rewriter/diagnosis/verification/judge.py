@@ -81,7 +81,7 @@ def _within(got: torch.Tensor, expected: Bounded) -> _Elements:
     value = expected.value.to(wrote.dtype)
     facts = torch.finfo(dtype)
     bound = expected.bound()
-    allowed = bound + value.abs() * facts.eps + facts.tiny
+    allowed = bound + (value.abs() + bound) * facts.eps + facts.tiny
     if expected.unrounded is not None and expected.dtype == dtype in HALVES:
         # Half a step, and a little, as it may be rounded to float32 before.
         once = expected.unrounded + (value.abs() + expected.unrounded) * facts.eps * 0.51

@@ -308,6 +308,13 @@ def test_a_quotient_may_be_rounded_to_a_whole_number_before_it_is_cut_off() -> N
     assert for_integers.value.tolist() == [3]
 
 
+def test_what_is_stored_may_be_rounded_from_the_end_of_its_bound() -> None:
+    x = torch.tensor([-1.5], dtype=torch.bfloat16)
+    expected = ran("aten.fmod.Scalar", exact(x), 0.3)  # -0 in float64, -0.3 in float32
+    assert compare(torch.tensor([-0.30078125], dtype=torch.bfloat16), expected).agrees
+    assert not compare(torch.tensor([-0.33], dtype=torch.bfloat16), expected).agrees
+
+
 @pytest.mark.parametrize("name", ["erf", "expm1", "tanh"])
 def test_what_is_computed_as_one_minus_something_may_be_off_near_zero(name: str) -> None:
     x = torch.linspace(-3e-4, 3e-4, 101)

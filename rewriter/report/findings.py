@@ -24,6 +24,7 @@ _LISTED = 5
 _SHOWN = 3  # lines of the evidence of a diagnosis
 
 _NO_RESULT = "Nothing that the call returns or updates has one"
+NON_FINITE = ("nan", "inf", "nan-again", "inf-again")
 _WORDS = {"nan": "NaN", "inf": "Infinity"}
 
 
@@ -112,6 +113,8 @@ def verdict(
         measured(step.results) or measured(step.read) for run in runs for step in run.launches
     ):
         return f"{what}, no values recorded."
+    if skipped := next((x for x in findings if x.kind == "skipped"), None):
+        return skipped.text
     if nan := next((x for x in findings if x.kind == "nan"), None):
         return f"{nan.short} {_NO_RESULT}."
     if infinite := next((x for x in findings if x.kind == "inf" and x.launch is not None), None):

@@ -11,10 +11,16 @@ from datetime import datetime, timezone
 from rewriter.core.errors import RewriterError
 from rewriter.core.text import some
 from rewriter.core.types import TrendStatistic
+from rewriter.diagnosis import nonfinite
 from rewriter.diagnosis.findings import Diagnosis
 from rewriter.diagnosis.findings import Finding as Diagnosed
 from rewriter.diagnosis.next_commands import ALONE, alone, is_saved
-from rewriter.diagnosis.nonfinite_origin import infinite_origins_of, origins_of, overflow_of
+from rewriter.diagnosis.nonfinite_origin import (
+    infinite_origins_of,
+    origins_of,
+    overflow_of,
+    skipped_note,
+)
 from rewriter.diagnosis.verdict import CrashVerdict
 from rewriter.dump import launched
 from rewriter.dump.allowed import Allowed
@@ -77,14 +83,18 @@ def report(
     asked = named(dump, runs)
     over_calls = None if trend is None else trends.trends(asked, trend)
     called, calls = (asked, ()) if runs else overview.choose(asked)
+    searched = nonfinite.search(dump, values=tensors, among=called)
     chosen = tuple(
-        _read_run(run, sources(run), diagnosis.findings if diagnosis else (), tensors=tensors)
+        _without_steps(
+            _read_run(run, sources(run), diagnosis.findings if diagnosis else (), tensors=tensors),
+            searched.skipped,
+        )
         for run in called
     )
     merged = findings.merged([run.findings for run in chosen])
     if calls:
         merged = (*merged, Finding("sampled", "note", overview.said(calls, len(called))))
-    judged = verdicts.of_dump(dump, called, merged, values=tensors)
+    judged = verdicts.of_dump(dump, called, merged, searched.verdicts)
     crash = next((verdict for verdict, _ in judged if isinstance(verdict, CrashVerdict)), None)
     conclusion = read_conclusion(dump.home)
     if crash is not None and not (conclusion or crash.ended.running):
@@ -114,6 +124,15 @@ def report(
         trends=over_calls,
         next=following,
     )
+
+
+def _without_steps(run: ReportedRun, skipped: frozenset[str]) -> ReportedRun:
+    """With a note in the place of findings about gradients that no weight has taken."""
+    if run.name not in skipped:
+        return run
+    note = Finding("skipped", "note", sentence(skipped_note(frozenset([run.name]))), run.name)
+    left = (x for x in run.findings if x.kind not in findings.NON_FINITE)
+    return replace(run, findings=(*left, note))
 
 
 def _following(

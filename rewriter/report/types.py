@@ -26,7 +26,7 @@ from rewriter.report.trends import Trends
 Severity = Literal["finding", "note"]
 DumpKind = Literal[
     "fault", "unexpected", "unfinished", "cut", "nan", "nan-again", "inf", "inf-again",
-    "near-overflow", "jump", "unmeasured", "file", "sampled", "wrong",
+    "near-overflow", "jump", "unmeasured", "file", "sampled", "skipped", "wrong",
 ]  # fmt: skip
 
 

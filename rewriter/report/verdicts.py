@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rewriter.diagnosis import nonfinite, triage
-from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis import triage
+from rewriter.diagnosis.verdict import NonFiniteVerdict, Verdict
 from rewriter.diagnosis.verdict_text import next_command
 from rewriter.dump.document_files import was_stopped
 from rewriter.dump.reading import Dump, RunDump
@@ -26,10 +26,10 @@ def of_dump(
     dump: Dump,
     runs: Sequence[RunDump],
     findings: Sequence[Finding],
-    *,
-    values: bool,
+    nonfinite: Sequence[NonFiniteVerdict],
 ) -> tuple[FollowedVerdict, ...]:
-    """The verdicts of these runs, each with the command that would tell more, empty for none."""
+    """The verdicts of these runs, with those about values, each with the command that would tell
+    more, empty for none."""
     conclusion = read_conclusion(dump.home)
     stopped = any(finding.kind in _ENDS for finding in findings)
     if conclusion is not None:
@@ -39,7 +39,7 @@ def of_dump(
     if stopped:
         chosen = replace(dump, runs=tuple(runs))
         made += triage.examine(chosen, conclusion.ended, blocking=conclusion.blocking)
-    made += nonfinite.search(dump, values=values, among=runs).verdicts
+    made += tuple(nonfinite)
     recorded = {run.name: run for run in runs}
     return tuple(
         FollowedVerdict(

@@ -27,7 +27,6 @@ from rewriter.locate.types import Launch
 
 _MOST_FINDINGS = 8  # of a call
 _NAMED = 6  # launches
-_MOST_COMPARED = 1 << 26  # elements
 _ASSIGNMENT = re.compile(r"\s*(?:auto )?(\w+) = (?:std::move\()?(\w+)\)?(?:;|$)")
 
 
@@ -68,7 +67,7 @@ def changed_values(dump: Dump) -> tuple[list[Changed], int]:
     for run in filter(is_whole, dump.runs):
         found: dict[str, Changed] = {}
         for before, after in pairs(run):
-            same = same_bits(run, before.row, after.row)
+            same = saved.same_bits(run.path, before.row, after.row)
             compared += same is not None
             if same is False:
                 found.setdefault(after.row.arg, Changed.of(run, before, after))
@@ -152,22 +151,6 @@ class ValueRecord:
 def pairs(run: RunDump) -> Iterator[tuple[ValueRecord, ValueRecord]]:
     """The pairs of a call, in the order of the second ones."""
     return _Tracker(run).pairs()
-
-
-def same_bits(run: RunDump, a: TensorRow, b: TensorRow) -> bool | None:
-    """Whether two rows are of the same bits; `None` where that cannot be told."""
-    if a.digest and b.digest:
-        return a.digest == b.digest
-    if a.is_measured and b.is_measured and a.statistics != b.statistics:
-        return False
-    if not (a.file and b.file) or a.size > _MOST_COMPARED or not a.size:
-        return None
-    import torch
-
-    x, y = (saved.load_row(run.path, row) for row in (a, b))
-    if x is None or y is None:
-        return None
-    return torch.equal(*(tensor.contiguous().view(-1).view(torch.uint8) for tensor in (x, y)))
 
 
 class _Tracker:

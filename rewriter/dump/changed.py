@@ -6,10 +6,12 @@ A wrapper in Python asks for the schema when it runs; a C++ wrapper has none.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from msgspec import structs
 
 from rewriter.core.types import Phase
+from rewriter.dump import saved
 from rewriter.dump.documents import LaunchRow
 from rewriter.dump.rows import EventRow, TensorRow
 from rewriter.locate.operators import is_torchs
@@ -21,13 +23,14 @@ def without_schema(facts: LaunchRow) -> bool:
     return facts.kind == "custom_op" and not facts.schema and not is_torchs(name)
 
 
-def updates(facts: LaunchRow, rows: list[EventRow]) -> list[EventRow]:
+def updates(run: Path, facts: LaunchRow, rows: list[EventRow]) -> list[EventRow]:
     """The rows of a launch: of an operator without a schema, what was read before it and is another
-    value after it counts as updated."""
+    value after it counts as updated. `run` is the directory of the call."""
     if not without_schema(facts):
         return rows
     before, after = (_read(rows, phase) for phase in ("before", "after"))
-    changed = {x.arg for x in after.values() if x.arg in before and _differ(before[x.arg], x)}
+    both = ((before[name], after[name]) for name in before.keys() & after.keys())
+    changed = {a.arg for a, b in both if saved.same_bits(run, a, b) is False}
     return [
         structs.replace(row, role="inout")
         if isinstance(row, TensorRow) and row.arg in changed
@@ -39,8 +42,3 @@ def updates(facts: LaunchRow, rows: list[EventRow]) -> list[EventRow]:
 def _read(rows: Sequence[EventRow], phase: Phase) -> dict[str, TensorRow]:
     read = (row for row in rows if isinstance(row, TensorRow) and row.role == "in")
     return {row.arg: row for row in read if row.phase == phase}
-
-
-def _differ(a: TensorRow, b: TensorRow) -> bool:
-    same = (a.dtype, a.shape, a.stride) == (b.dtype, b.shape, b.stride)
-    return same and bool(a.digest and b.digest) and a.digest != b.digest

@@ -186,7 +186,7 @@ class RunDump:
         for step, rows in self.walk():
             steps.append(step)
             if is_kept:
-                self._kept[step.position] = updates(self.launch_row(step.launch), rows)
+                self._kept[step.position] = updates(self.path, self.launch_row(step.launch), rows)
         return tuple(steps)
 
     def rows(self, step: RunStep) -> list[EventRow]:
@@ -202,7 +202,7 @@ class RunDump:
             problem = f"it was changed while it was read: {error}"
             raise corrupt(self.path / EVENTS, problem) from error
         rows = [row for row in rows if not isinstance(row, TimeRow)]
-        return updates(self.launch_row(step.launch), rows)
+        return updates(self.path, self.launch_row(step.launch), rows)
 
     @property
     def inputs(self) -> list[EventRow]:

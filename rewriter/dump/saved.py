@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 _LARGE = 1 << 28  # elements; larger tensors are not searched
+_MOST_COMPARED = 1 << 26  # elements
 
 
 def file_of(run: Path, row: TensorRow) -> Path | None:
@@ -51,6 +52,22 @@ def load_row(run: Path, row: TensorRow) -> torch.Tensor | None:
     except RewriterError:
         return None  # `report` mentions every such file
     return None if mismatch(tensor, row) else tensor
+
+
+def same_bits(run: Path, a: TensorRow, b: TensorRow) -> bool | None:
+    """Whether two rows of a run are of the same bits; `None` where that cannot be told."""
+    if a.digest and b.digest:
+        return a.digest == b.digest
+    if a.is_measured and b.is_measured and a.statistics != b.statistics:
+        return False
+    if not (a.file and b.file) or a.size > _MOST_COMPARED or not a.size:
+        return None
+    import torch
+
+    x, y = (load_row(run, row) for row in (a, b))
+    if x is None or y is None:
+        return None
+    return torch.equal(*(tensor.contiguous().view(-1).view(torch.uint8) for tensor in (x, y)))
 
 
 def mismatch(tensor: torch.Tensor, row: TensorRow) -> str:

@@ -93,24 +93,25 @@ def test_what_else_may_have_written_it_is_no_finding(
     assert examine_corruption(_dump(tmp_path, 1.5, line, **more)).findings == ()
 
 
-def _changing(dump: Dump) -> Dump:
+def _changing(dump: Dump, **to: Any) -> Dump:
     """The same dump, but #2 changes `buf1`."""
 
     def change(rows: list[dumps.Row]) -> None:
         for row in rows:
             if (row.get("launch"), row["phase"], row["arg"]) == (2, "after", "buf1"):
-                row["fingerprint"] = "another"
+                row.update(to or {"fingerprint": "another"})
 
     dumps.change_rows(dump.path, change)
     return open_dump(dump.path)
 
 
+@pytest.mark.parametrize("to", [{"fingerprint": "another"}, {"fingerprint": "", "mean": 7.0}])
 @pytest.mark.parametrize("schema", ["", "own::mix(Tensor a, Tensor b) -> Tensor"])
 def test_what_an_operator_without_a_schema_changes_it_may_update(
-    schema: str, tmp_path: Path
+    schema: str, to: dict[str, Any], tmp_path: Path
 ) -> None:
     facts = {"kind": "custom_op", "schema": schema}
-    dump = _changing(_dump(tmp_path, 1.0, kernel="torch.ops.own.mix.default", **facts))
+    dump = _changing(_dump(tmp_path, 1.0, kernel="torch.ops.own.mix.default", **facts), **to)
     found = [x.headline for x in examine_corruption(dump).findings]
     assert len(found) == bool(schema)
     assert all("changes buf1, which it is only given to read" in x for x in found)

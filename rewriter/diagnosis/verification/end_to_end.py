@@ -22,7 +22,7 @@ from rewriter.diagnosis.verification.bounded import Bounded, UncheckedError, exa
 from rewriter.diagnosis.verification.evaluate import Evaluator
 from rewriter.diagnosis.verification.given_graphs import GivenGraphs, graph_text
 from rewriter.diagnosis.verification.graph_types import graph_sizes, tensor_type
-from rewriter.diagnosis.verification.judge import compare_node, value_of
+from rewriter.diagnosis.verification.judge import compare, compare_node, value_of
 from rewriter.diagnosis.verification.left import CallResults, Left
 from rewriter.diagnosis.verification.types import (
     ANYTHING,
@@ -199,6 +199,8 @@ def _outputs(
                 left = results.of_input(what)
             if left is not None:
                 found.append(_left(left, node, evaluator))
+                if isinstance(what, TensorRow) and found[-1].agrees:
+                    found[-1] = _viewed(results, what, node, evaluator) or found[-1]
                 if found[-1].comparison.is_unknown and not evaluator.is_undefined(node):
                     reasons.append(f"{left.row.arg}: {ANYTHING}")
             elif isinstance(what, NoResult) and node in graph.nodes:
@@ -223,6 +225,22 @@ def _left(left: Left, node: str, evaluator: Evaluator) -> Checked:
         return _wrong(row.arg, evaluator.statement(node), problem)
     comparison = compare_node(left.tensor, row, node, evaluator, viewed=True)
     return Checked(row.arg, evaluator.statement(node), comparison)
+
+
+def _viewed(
+    results: CallResults, row: TensorRow, node: str, evaluator: Evaluator
+) -> Checked | None:
+    """What is wrong with the view that is returned of a right tensor; `None` if nothing is."""
+    if (returned := results.as_returned(row)) is None:
+        return None
+    view, tensor = returned
+    expected = value_of(node, evaluator)
+    if tensor.shape == expected.value.shape and compare(tensor, expected).agrees:
+        return None
+    name = dataflow.output_variable(row.arg)
+    return _wrong(
+        name, evaluator.statement(node), f"the call returns {view}, which is another part"
+    )
 
 
 def _wrong(name: str, claim: str, problem: str) -> Checked:

@@ -7,7 +7,7 @@ none of them writes is uninitialised memory.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,6 +17,7 @@ from msgspec import structs
 from rewriter.diagnosis.verification import received
 from rewriter.diagnosis.verification.bounded import UncheckedError
 from rewriter.diagnosis.verification.graph_types import TensorType
+from rewriter.diagnosis.verification.returned_views import ReturnedView, returned_views
 from rewriter.dump import dataflow, launched
 from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.documents import LaunchRow
@@ -47,7 +48,7 @@ class CallResults:
     """The results of one recorded call. `last` is the node of what it returns."""
 
     def __init__(self, run: RunDump, flow: Flow, last: FlowNode) -> None:
-        self.run, self.nodes, self._last = run, flow.nodes, last
+        self.run, self.nodes, self._flow, self._last = run, flow.nodes, flow, last
         self._inputs = {row.arg: row for row in launched.tensors(run.inputs)}
         self._wrapper = wrapper_of(run)
         self.unrecorded = flow.unrecorded
@@ -97,6 +98,20 @@ class CallResults:
             raise UncheckedError(f"how {name} lies in memory is not known")
         row = structs.replace(row, shape=shape, stride=stride, file="")
         return self._assembled(row, parts, None)
+
+    def as_returned(self, row: TensorRow) -> tuple[ReturnedView, torch.Tensor] | None:
+        """The view that is returned of what the last writer of a tensor left in memory; `None` if
+        the text of the wrapper has none, or it is not known where it begins."""
+        view = self._returned_views.get(int(row.arg.partition(":")[0]))
+        written = None if view is None else self._flow.origin(self._last.given[row.arg][0])
+        if view is None or written is None:
+            return None
+        taken = view.taken_from(written, received.load(self.run, row))
+        return None if taken is None else (view, taken)
+
+    @cached_property
+    def _returned_views(self) -> Mapping[int, ReturnedView]:
+        return returned_views(self._wrapper, self._last.place.scope)
 
     def _parts_of(self, name: str) -> list[tuple[TensorRow, LaunchRow]]:
         """What launches wrote to a buffer. Raises `UncheckedError` if one was not recorded."""

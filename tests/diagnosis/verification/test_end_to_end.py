@@ -227,6 +227,38 @@ def test_an_update_that_is_lost_names_the_launch_that_has_to_write_it(
     assert ("" if call.of is None else call.of.problem) == problem
 
 
+@pytest.mark.parametrize(
+    ("view", "is_wrong"),
+    [
+        ("(8, 2), (1, 8), 8", False),
+        ("(8, 2), (1, 8), s0", False),  # not known
+        ("(8, 2), (1, 8), 800", False),  # behind what was recorded
+        ("(8, 2), (1, 8), 16", True),
+        ("(2, 8), (8, 1), 8", True),
+        ("(8, 2), (2, 1), 8", True),
+    ],
+)
+def test_a_view_that_is_returned_is_the_one_of_the_graph(
+    view: str, is_wrong: bool, tmp_path: Path
+) -> None:
+    """Rows 1 and 2 of `buf0`, transposed."""
+    returned = f"reinterpret_tensor(buf0, {view})"
+    nodes = """slice_1: "f32[2, 8][8, 1]cpu" = torch.ops.aten.slice.Tensor(add, 0, 1, 3)
+        permute: "f32[8, 2][1, 8]cpu" = torch.ops.aten.permute.default(slice_1, [1, 0])
+        return (permute,)"""
+    dump = dumps.write(
+        tmp_path / "x.dump",
+        [dumps.launch(0, "cpp_a", [GIVEN], [dumps.value("buf0", "out", file="y.pt")], **CPP)],
+        inputs=[GIVEN], outputs=["buf0"], tensors={"x.pt": X, "y.pt": RIGHT},
+        wrapper=WRAPPER.replace("GIVEN", "buf1").replace("buf0, RETURNED", f"{returned}, "),
+        graph=GRAPH.replace("return (add,)", nodes),
+    )  # fmt: skip
+    (call,) = check_outputs(dump)
+    problem = f"the call returns {returned}, which is another part"
+    assert [x.problem for x in call.wrong] == [problem] * is_wrong
+    assert (call.reason, len(call.outputs), call.first) == ("", 1, None)
+
+
 JOINED = f"""
 class GraphModule(torch.nn.Module):
     def forward(self, arg0_1: {KIND}):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
@@ -22,6 +23,7 @@ _VIEW = re.compile(
     r"reinterpret_tensor_wrapper\((\w+), \d+, (\w+), (\w+), (\d+)L?\)\);",
     re.MULTILINE,
 )
+_T = TypeVar("_T")
 _ARRAY = re.compile(r"\bint64_t (\w+)\[\] = \{([^{}]*)\};")
 
 
@@ -77,19 +79,25 @@ def _in_python(returned: str) -> dict[int, ReturnedView]:
 
 
 def _in_cpp(text: str) -> dict[int, ReturnedView]:
-    views = {match[1]: match.groups()[1:] for match in _VIEW.finditer(text)}
-    arrays: dict[str, set[str]] = {}
-    for name, inside in _ARRAY.findall(text):
-        arrays.setdefault(name, set()).add(inside)
+    views = _once((match[1], match.groups()[1:]) for match in _VIEW.finditer(text))
+    arrays = _once((name, _numbers(inside)) for name, inside in _ARRAY.findall(text))
     found = {}
-    for place, name in _HANDLE.findall(text):
-        if name not in views:
-            continue
-        base, *named, offset = views[name]
-        (size,), (stride,) = (arrays.get(x, {""}) for x in named)
-        numbers = [[x.strip().removesuffix("L") for x in y.split(",")] for y in (size, stride)]
-        sizes, strides = ([x for x in y if x] for y in numbers)
-        if sizes and len(sizes) == len(strides) and all(x.isdecimal() for x in sizes + strides):
-            plain = tuple(map(int, sizes)), tuple(map(int, strides))
-            found[int(place)] = ReturnedView(base, *plain, int(offset))
+    for place, name in _once(_HANDLE.findall(text)).items():
+        base, *named, offset = views.get(name, ("", "", "", ""))
+        known = [arrays[some] for some in named if some in arrays]
+        if len(known) == 2 and all(x.isdecimal() for numbers in known for x in numbers):
+            size, stride = (tuple(map(int, x)) for x in known)
+            found[int(place)] = ReturnedView(base, size, stride, int(offset))
     return found
+
+
+def _once(pairs: Iterable[tuple[str, _T]]) -> dict[str, _T]:
+    """What each name stands for; none that has two meanings, as in two functions."""
+    found: dict[str, set[_T]] = {}
+    for name, meaning in pairs:
+        found.setdefault(name, set()).add(meaning)
+    return {name: meanings.pop() for name, meanings in found.items() if len(meanings) == 1}
+
+
+def _numbers(inside: str) -> tuple[str, ...]:
+    return tuple(x.strip().removesuffix("L") for x in inside.split(",") if x.strip())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 import torch
@@ -46,3 +48,12 @@ def test_a_view_is_taken_from_memory(
     taken = ReturnedView("buf0", (2,), (2,), offset).taken_from(row, tensor)
     assert (None if taken is None else taken.tolist()) == expected
     assert ReturnedView("buf1", (2,), (2,), offset).taken_from(row, tensor) is None
+
+
+def test_a_name_of_cpp_that_stands_for_two_things_is_not_read(tmp_path: Path) -> None:
+    path = ARTIFACTS / "cuda-torch2.11/gpt/aoti/wrapper.cpp"
+    text = path.read_text()
+    other = tmp_path / "wrapper.cpp"
+    other.write_text(f"{text}\nvoid f() {{\n    output_handles[0] = buf1.release();\n}}\n")
+    (wrapper,) = rewriter.open(other).wrappers
+    assert returned_views(wrapper, "run_impl") == {}

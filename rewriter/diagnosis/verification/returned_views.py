@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 
 from rewriter.artifact.types import Wrapper
 from rewriter.core.strides import is_dense, memory_order
-from rewriter.diagnosis.verification.replacing.layouts import view_of
+from rewriter.diagnosis.verification.replacing.in_python import in_python
+from rewriter.diagnosis.verification.replacing.layouts import View, layouts, parsed, view_of
 from rewriter.dump.rows import TensorRow
 
 _RETURN = re.compile(r"^[ \t]+return (\(.*\))[ \t]*$", re.MULTILINE)
-# In C++ a view is a variable, whose sizes and strides are two more.
-_HANDLE = re.compile(r"^\s*output_handles\[(\d+)\] = (\w+)\.release\(\);", re.MULTILINE)
-_VIEW = re.compile(
-    r"^\s*(?:auto )?(\w+) = wrap_with_raii_handle_if_needed\("
-    r"reinterpret_tensor_wrapper\((\w+), \d+, (\w+), (\w+), (\d+)L?\)\);",
-    re.MULTILINE,
-)
-_T = TypeVar("_T")
-_ARRAY = re.compile(r"\bint64_t (\w+)\[\] = \{([^{}]*)\};")
 
 
 @dataclass(frozen=True)
@@ -40,7 +31,7 @@ class ReturnedView:
         return f"reinterpret_tensor({self.of}, {self.size}, {self.stride}, {self.offset})"
 
     def taken_from(self, row: TensorRow, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The view of what a launch wrote, by its row; `None` if that is not all of its memory."""
+        """The view of what a launch wrote, by its row; `None` if that has not all of it."""
         if row.arg != self.of or not is_dense(row.shape, tuple(row.stride or tensor.stride())):
             return None
         order = memory_order(row.shape, tuple(row.stride or tensor.stride()))
@@ -58,46 +49,22 @@ def returned_views(wrapper: Wrapper | None, scope: str) -> Mapping[int, Returned
     if wrapper is None or entry is None:
         return {}
     text = wrapper.plain.data[entry.start :].decode("utf-8", "replace")
-    returned = _RETURN.search(text) if wrapper.language == "python" else None
-    found = _in_python(returned[1]) if returned else _in_cpp(text)
-    return {} if len(entry.outputs) <= max(found, default=0) else found
+    if wrapper.language == "cpp":  # a view is a variable there
+        body = text.partition("\n}")[0]  # other functions may have the same names
+        known = layouts(in_python(body, ())[0], ())
+        views = [known[name].view if name in known else None for name in entry.returned]
+    else:
+        match = _RETURN.search(text)
+        value = parsed(match[1]) if match else None
+        views = [view_of(x) for x in value.elts] if isinstance(value, ast.Tuple) else []
+        if len(views) != len(entry.returned):
+            return {}
+    placed = {place: _in_numbers(view) for place, view in enumerate(views) if view is not None}
+    return {place: view for place, view in placed.items() if view is not None}
 
 
-def _in_python(returned: str) -> dict[int, ReturnedView]:
-    try:
-        value = ast.parse(returned, mode="eval").body
-    except (SyntaxError, RecursionError):
-        return {}
-    members = value.elts if isinstance(value, ast.Tuple) else [value]
-    found = {}
-    for place, view in enumerate(map(view_of, members)):
-        numbers = () if view is None else (*view.size, *view.stride, view.offset)
-        if view is not None and all(x.isdecimal() for x in numbers):
-            size, stride = (tuple(map(int, x)) for x in (view.size, view.stride))
-            found[place] = ReturnedView(view.of, size, stride, int(view.offset))
-    return found
-
-
-def _in_cpp(text: str) -> dict[int, ReturnedView]:
-    views = _once((match[1], match.groups()[1:]) for match in _VIEW.finditer(text))
-    arrays = _once((name, _numbers(inside)) for name, inside in _ARRAY.findall(text))
-    found = {}
-    for place, name in _once(_HANDLE.findall(text)).items():
-        base, *named, offset = views.get(name, ("", "", "", ""))
-        known = [arrays[some] for some in named if some in arrays]
-        if len(known) == 2 and all(x.isdecimal() for numbers in known for x in numbers):
-            size, stride = (tuple(map(int, x)) for x in known)
-            found[int(place)] = ReturnedView(base, size, stride, int(offset))
-    return found
-
-
-def _once(pairs: Iterable[tuple[str, _T]]) -> dict[str, _T]:
-    """What each name stands for; none that has two meanings, as in two functions."""
-    found: dict[str, set[_T]] = {}
-    for name, meaning in pairs:
-        found.setdefault(name, set()).add(meaning)
-    return {name: meanings.pop() for name, meanings in found.items() if len(meanings) == 1}
-
-
-def _numbers(inside: str) -> tuple[str, ...]:
-    return tuple(x.strip().removesuffix("L") for x in inside.split(",") if x.strip())
+def _in_numbers(view: View) -> ReturnedView | None:
+    if not all(x.isdecimal() for x in (*view.size, *view.stride, view.offset)):
+        return None
+    size, stride = (tuple(map(int, x)) for x in (view.size, view.stride))
+    return ReturnedView(view.of, size, stride, int(view.offset))

@@ -101,10 +101,17 @@ class CallResults:
 
     def as_returned(self, row: TensorRow) -> tuple[ReturnedView, torch.Tensor] | None:
         """The view that is returned of what the last writer of a tensor left in memory; `None` if
-        the text of the wrapper has none, or it is not known where it begins."""
+        the text of the wrapper has none, or that does not begin where the tensor does."""
         view = self._returned_views.get(int(row.arg.partition(":")[0]))
-        written = None if view is None else self._flow.origin(self._last.given[row.arg][0])
-        if view is None or written is None:
+        if view is None:
+            return None
+        source = self._last.given[row.arg][0]
+        written = self._flow.origin(source)
+        if written is None:
+            return None
+        facts = self.run.launch_row(self.nodes[source.step].step.launch)
+        part = _OFFSET.search(_expression(written, facts))
+        if part is not None and part[1] != "0":
             return None
         taken = view.taken_from(written, received.load(self.run, row))
         return None if taken is None else (view, taken)
@@ -172,7 +179,7 @@ class CallResults:
 
     def _offset(self, row: TensorRow, facts: LaunchRow, whole: TensorRow) -> int:
         """Where a part begins in the memory of its buffer, in elements."""
-        expression = next((x[-1] for x in facts.after or () if x[1] == row.arg), row.arg)
+        expression = _expression(row, facts)
         if match := _OFFSET.search(expression):
             return int(match[1])
         if expression == whole.arg:
@@ -186,6 +193,11 @@ class CallResults:
         """The variables that are views, and where they begin in their buffers."""
         text = "" if self._wrapper is None else self._wrapper.plain.data.decode("utf-8", "replace")
         return {match[1]: int(match[2] or match[3]) for match in _VIEW.finditer(text)}
+
+
+def _expression(row: TensorRow, facts: LaunchRow) -> str:
+    """What a launch was given to write a value to, as the text of the wrapper has it."""
+    return next((x[-1] for x in facts.after or () if x[1] == row.arg), row.arg)
 
 
 def _covers(last: TensorRow, parts: Sequence[tuple[TensorRow, LaunchRow]]) -> bool:

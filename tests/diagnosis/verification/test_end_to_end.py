@@ -259,6 +259,26 @@ def test_a_view_that_is_returned_is_the_one_of_the_graph(
     assert (call.reason, len(call.outputs), call.first) == ("", 1, None)
 
 
+def test_a_view_begins_where_its_buffer_does_and_not_where_a_launch_wrote(tmp_path: Path) -> None:
+    """A launch wrote the last three rows of `buf0`, and the first two of these are returned."""
+    part = dumps.value("buf0", "out", shape=[3, 8], stride=[8, 1], numel=24, file="y.pt")
+    label = ["out", "buf0", "reinterpret_tensor(buf0, (3, 8), (8, 1), 8)"]
+    returned = "reinterpret_tensor(buf0, (2, 8), (8, 1), 8)"
+    nodes = """slice_1: "f32[3, 8][8, 1]cpu" = torch.ops.aten.slice.Tensor(add, 0, 1, 4)
+        slice_2: "f32[2, 8][8, 1]cpu" = torch.ops.aten.slice.Tensor(add, 0, 1, 3)
+        return (slice_2,)"""
+    dump = dumps.write(
+        tmp_path / "x.dump",
+        [dumps.launch(0, "cpp_a", [GIVEN], [part], after=[label], **CPP)],
+        inputs=[GIVEN], outputs=["buf0"], tensors={"x.pt": X, "y.pt": RIGHT[1:].clone()},
+        wrapper=WRAPPER.replace("GIVEN", "buf1").replace("buf0, RETURNED", f"{returned}, "),
+        graph=GRAPH.replace("return (add,)", nodes),
+    )  # fmt: skip
+    (call,) = check_outputs(dump)
+    assert [x.problem for x in call.wrong] == []
+    assert (len(call.outputs), call.reason) == (1, "")
+
+
 JOINED = f"""
 class GraphModule(torch.nn.Module):
     def forward(self, arg0_1: {KIND}):

@@ -294,6 +294,15 @@ def test_which_of_close_values_it_is_is_for_rounding_to_decide(
         assert compare(index.value + 1, index).agrees is is_close
 
 
+@pytest.mark.parametrize("numbers", [[1.0, 0.0, 0.0], [1.0, 0.0, 2.0, 0.0]])
+def test_how_many_values_are_zero_is_for_rounding_to_decide(numbers: list[float]) -> None:
+    x = torch.tensor(numbers, dtype=torch.float64)
+    with pytest.raises(UncheckedError, match="rounding decides how many elements it has"):
+        ran("aten.nonzero.default", Bounded(x, torch.full_like(x, 1e-7)))
+    near = ran("aten.nonzero.default", Bounded(x, torch.where(x == 0, 0.0, 1e-7)))
+    assert compare(x.nonzero(), near).agrees
+
+
 def test_a_quotient_may_be_rounded_to_a_whole_number_before_it_is_cut_off() -> None:
     x, step = torch.tensor([0.5, 0.55]), torch.tensor(0.1)
     for mode in ("floor", "trunc"):

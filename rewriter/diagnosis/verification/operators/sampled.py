@@ -67,6 +67,8 @@ def sampled(call: Any, given: Given, kind: torch.dtype, *, eps: float = 0.0) -> 
     def made(one: torch.Tensor, rest: Any) -> Bounded:
         if not _rounds(one) and is_known:
             return rounded(one, None, one.dtype, given)
+        if any(other.shape != one.shape for other in rest):  # such as that of `nonzero`
+            raise UncheckedError("rounding decides how many elements it has")
         far = torch.stack([apart(one, other) for other in rest]).amax(0)
         if not _rounds(one):  # such as the place of a value among others that are as large
             return rounded(one, far, one.dtype, given)

@@ -119,6 +119,19 @@ def test_what_an_operator_without_a_schema_changes_it_may_update(
     assert changed == ({} if schema else {"own.mix.default": frozenset({0})})
 
 
+@pytest.mark.parametrize("unread", [(), ("buf0",)])
+def test_at_which_place_it_is_given_that_is_known_if_all_inputs_were_recorded(
+    unread: tuple[str, ...], tmp_path: Path
+) -> None:
+    facts = {**FACTS, "kind": "custom_op"}
+    read, made = [_value("buf1", "in", 2.0)], [_value("buf3", "out", 3.0)]
+    table, rows = dumps.launch(2, "torch.ops.own.mix.default", read, made, **facts)
+    table["reads"] = [["in", name] for name in unread]
+    dump = _changing(_written(tmp_path, [(table, rows)], WRAPPER))
+    changed = functional.changed_by(dump.runs[0])
+    assert changed == ({} if unread else {"own.mix.default": frozenset({0})})
+
+
 def test_what_a_launch_is_only_given_to_read_and_changes_names_it(tmp_path: Path) -> None:
     dump = _changing(_dump(tmp_path, received=1.0))
     (found,) = examine_corruption(open_dump(dump.path)).findings

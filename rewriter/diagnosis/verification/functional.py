@@ -21,6 +21,7 @@ from rewriter.diagnosis.verification.calls import bound
 from rewriter.diagnosis.verification.evaluate import MEAN, THROUGH, operator_named
 from rewriter.diagnosis.verification.operators import operands
 from rewriter.diagnosis.verification.operators.operands import is_written
+from rewriter.dump import launched
 from rewriter.dump.changed import without_schema
 from rewriter.dump.reading import RunDump
 from rewriter.locate.operators import NAMESPACES, mutating_operators
@@ -62,14 +63,17 @@ def schemas(run: RunDump) -> dict[str, str]:
 
 
 def changed_by(run: RunDump) -> dict[str, frozenset[int]]:
-    """What operators without a recorded schema changed of the tensors that they were given."""
+    """What operators without a recorded schema changed of the tensors that they were given, where
+    each of these was recorded: else their places are not known."""
     found: dict[str, frozenset[int]] = {}
     for step in run.steps:
-        if without_schema(run.launch_row(step.launch)):
-            given = received.given(run.rows(step)).values()
-            path = step.kernel.removeprefix("torch.ops.")
-            places = frozenset(i for i, row in enumerate(given) if row.role == "inout")
-            found[path] = found.get(path, frozenset()) | places
+        facts = run.launch_row(step.launch)
+        if not without_schema(facts) or launched.unread(facts, launched.reads(run.rows(step))):
+            continue
+        given = received.given(run.rows(step)).values()
+        path = step.kernel.removeprefix("torch.ops.")
+        places = frozenset(i for i, row in enumerate(given) if row.role == "inout")
+        found[path] = found.get(path, frozenset()) | places
     return found
 
 

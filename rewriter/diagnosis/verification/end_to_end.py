@@ -239,7 +239,9 @@ def _viewed(
         return None
     name = dataflow.output_variable(row.arg)
     return _wrong(
-        name, evaluator.statement(node), f"the call returns {view}, which is another part"
+        name,
+        evaluator.statement(node),
+        f"the call returns {view}, which is another view than the graph returns",
     )
 
 

@@ -254,7 +254,7 @@ def test_a_view_that_is_returned_is_the_one_of_the_graph(
         graph=GRAPH.replace("return (add,)", nodes),
     )  # fmt: skip
     (call,) = check_outputs(dump)
-    problem = f"the call returns {returned}, which is another part"
+    problem = f"the call returns {returned}, which is another view than the graph returns"
     assert [x.problem for x in call.wrong] == [problem] * is_wrong
     assert (call.reason, len(call.outputs), call.first) == ("", 1, None)
 

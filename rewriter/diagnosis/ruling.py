@@ -130,7 +130,7 @@ def _without_symptoms(findings: Sequence[Finding], *, by_check: bool) -> list[Fi
     """The findings, with those marked as symptoms that follow from another one: outputs are wrong
     because a launch is, a process dies because of a fault in its text or of damaged memory, and its
     own check fails (`by_check`) because its numbers are wrong. Where the text says why it died, NaN
-    are beside the point: what would have absorbed them may not have run."""
+    of that call are beside the point: what would have absorbed them may not have run."""
     named = any(
         finding.launch is not None and finding.certainty != "possible" for finding in findings
     )
@@ -150,7 +150,7 @@ def _without_symptoms(findings: Sequence[Finding], *, by_check: bool) -> list[Fi
         places = (x.launch for x in by_text if x.kind == "missing" or x.launch is not None)
         return any(None in (x, crash.launch) or x <= crash.launch for x in places)  # type: ignore[operator]
 
-    explained = any(x.kind == "crash" and may_follow(x) for x in findings)
+    explained = {x.run for x in findings if x.kind == "crash" and may_follow(x)}
     sized = {x.run for x in findings if x.kind == "inputs" and _SIZE in x.what}
 
     def is_symptom(one: Finding) -> bool:
@@ -161,7 +161,7 @@ def _without_symptoms(findings: Sequence[Finding], *, by_check: bool) -> list[Fi
         if one.kind == "crash":
             return may_follow(one) or damaged or (by_check and wrong)
         if one.kind == "nan":
-            return explained
+            return one.run in explained
         return one.kind in ("outputs", "inputs") and named
 
     return [

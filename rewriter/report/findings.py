@@ -43,7 +43,10 @@ def of_run(
     nan = _non_finite(run, launches, "nan", allowed)
     overflows = list(_overflow(run, launches, *overflow)) if overflow else []
     if "nan" in absorbed:
-        nan, overflows = [_absorbed(found) for found in nan], [_noted(found) for found in overflows]
+        nan, overflows = (
+            [_without_result(found) for found in nan],
+            [_noted(found) for found in overflows],
+        )
     infinities = _non_finite(run, launches, "inf", allowed)
     if overflow is not None:
         infinities = [found for found in infinities if found.launch is not overflow[0]]
@@ -212,7 +215,7 @@ def _noted(finding: Finding) -> Finding:
     return replace(finding, severity="note")
 
 
-def _absorbed(finding: Finding) -> Finding:
+def _without_result(finding: Finding) -> Finding:
     """NaN that get into nothing which a call returns or updates are no fault by themselves."""
     return replace(_noted(finding), text=f"{finding.text} {_NO_RESULT}.")
 

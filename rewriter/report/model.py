@@ -85,7 +85,7 @@ def report(
     called, calls = (asked, ()) if runs else overview.choose(asked)
     searched = nonfinite.search(dump, values=tensors, among=called)
     chosen = tuple(
-        _without_steps(
+        _without_skipped(
             _read_run(run, sources(run), diagnosis.findings if diagnosis else (), tensors=tensors),
             searched.skipped,
         )
@@ -126,7 +126,7 @@ def report(
     )
 
 
-def _without_steps(run: ReportedRun, skipped: frozenset[str]) -> ReportedRun:
+def _without_skipped(run: ReportedRun, skipped: frozenset[str]) -> ReportedRun:
     """With a note in the place of findings about gradients that no weight has taken."""
     if run.name not in skipped:
         return run

@@ -198,11 +198,12 @@ def _outputs(
             elif isinstance(what, str):
                 left = results.of_input(what)
             if left is not None:
-                found.append(_left(left, node, evaluator))
-                if isinstance(what, TensorRow) and found[-1].agrees:
-                    found[-1] = _viewed(results, what, node, evaluator) or found[-1]
-                if found[-1].comparison.is_unknown and not evaluator.is_undefined(node):
+                checked = _left(left, node, evaluator)
+                if isinstance(what, TensorRow) and checked.agrees:
+                    checked = _viewed(results, what, node, evaluator) or checked
+                if checked.comparison.is_unknown and not evaluator.is_undefined(node):
                     reasons.append(f"{left.row.arg}: {ANYTHING}")
+                found.append(checked)
             elif isinstance(what, NoResult) and node in graph.nodes:
                 found += _never_written(run, what, node, evaluator)
         except UncheckedError as error:

@@ -311,6 +311,11 @@ def test_a_quotient_may_be_rounded_to_a_whole_number_before_it_is_cut_off() -> N
             assert compare(torch.tensor(wrote), whole).agrees
         assert compare(torch.tensor([5.0, 6.0]), whole).wrong == 1
     assert compare(torch.div(x, step, rounding_mode="floor"), whole).agrees
+    x, step = torch.tensor([-1.0, torch.inf, 7.0, 0.0]), torch.tensor([torch.inf, 2.0, 2.0, 0.0])
+    whole = ran("aten.div.Tensor_mode", exact(x), exact(step), rounding_mode="floor")
+    for wrote in (torch.floor(x / step), torch.div(x, step, rounding_mode="floor")):
+        assert compare(wrote, whole).agrees  # they differ for infinities
+    assert compare(torch.tensor([0.0, 0.0, 2.0, 0.0]), whole).wrong == 2
     number = exact(torch.tensor([7]))
     for_integers = ran("aten.div.Tensor_mode", number, 2, rounding_mode="floor")
     assert for_integers.error is None

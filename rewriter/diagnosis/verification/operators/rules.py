@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,7 +19,12 @@ from rewriter.diagnosis.verification.operators.moves import (
     ordered,
     unknown,
 )
-from rewriter.diagnosis.verification.operators.operands import Given, caller, result_type
+from rewriter.diagnosis.verification.operators.operands import (
+    Given,
+    caller,
+    result_type,
+    value_of,
+)
 from rewriter.diagnosis.verification.operators.pointwise import converted, pointwise
 from rewriter.diagnosis.verification.operators.products import PRODUCTS, multiplied, operand_eps
 from rewriter.diagnosis.verification.operators.sampled import ATTENTION, attention, sampled
@@ -41,9 +47,8 @@ def apply(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: A
     given = flat([args, kwargs])
     kind = dtype or result_type(args, kwargs, given)
     cut = kwargs.get("rounding_mode") or ("floor" if name == "floor_divide" else None)
-    if cut and kind.is_floating_point:  # a quotient just below a whole number may be rounded to it
-        quotient = apply(torch.ops.aten.div.Tensor, tuple(args[:2]), {}, kind)
-        return apply(getattr(torch.ops.aten, cut).default, (quotient,), {}, kind)
+    if cut and kind.is_floating_point:
+        return _cut_off(cut, operator, args, kwargs, kind)
     if name in _COMPOSED:
         return _COMPOSED[name](args, kwargs, kind)
     if name in ATTENTION:
@@ -82,6 +87,17 @@ def _scattered(name: str, call: Any, args: Any, given: Given, kind: torch.dtype)
     if accumulates or name == "scatter_reduce":
         return summed(name, call, args, given, kind)
     return moved(call, given, kind)  # type: ignore[no-any-return]
+
+
+def _cut_off(how: str, operator: Any, args: Any, kwargs: Any, kind: torch.dtype) -> Bounded:
+    """A quotient without its fraction, by `floor` or `trunc`: just below a whole number, it may be
+    rounded to that before. Torch's own operator goes by fmod; where that gives another result, as
+    for infinities, nothing is known."""
+    quotient = apply(torch.ops.aten.div.Tensor, tuple(args[:2]), {}, kind)
+    result: Bounded = apply(getattr(torch.ops.aten, how).default, (quotient,), {}, kind)
+    own, value, bound = caller(operator, args, kwargs)(value_of), result.value, result.bound()
+    is_same = (own == value) | (own.isnan() & value.isnan()) | ((own - value).abs() <= bound)
+    return replace(result, error=torch.where(is_same, bound, torch.inf))
 
 
 def _softmax_online(args: Any, kwargs: Any, kind: torch.dtype) -> Any:

@@ -245,15 +245,13 @@ class _Scope:
         graph = self.flow.graph
         own = Layout(sizes_of(graph, node) or (), strides_of(graph, node))
         is_plain = not own.stride and layout.size == own.size and layout.is_contiguous
+        if is_plain or layout.lies_as(own):
+            return False
         views = (
             Layout(sizes_of(graph, x) or (), strides_of(graph, x)) for x in graph.reordered(node)
         )
-        in_order = (
-            own.stride and x.stride and own.is_contiguous and x.is_contiguous
-            for x in views
-            if x.size == layout.size
-        )
-        return not (layout.lies_as(own) or is_plain or all(in_order))
+        alike = [x for x in (own, *views) if x is own or x.size == layout.size]
+        return len(alike) > 1 and not all(x.stride and x.is_contiguous for x in alike)
 
     def _target(self, launch: Launch) -> str:
         """The variable that what a launch returns is bound to; empty if there is none."""

@@ -195,7 +195,7 @@ class Writer {
         flush();
         unflushed = 0;
       }
-      while (!is_ready()) {
+      while (!is_ready()) {  // a thread may begin to wait meanwhile
         if (waiting_) wait_until(is_ready);
         else pause(50);
       }

@@ -56,10 +56,10 @@ _PROBED = select("names", calls=_CALLS)  # which wrappers are called, and with w
 _SAVED = select("names,save", calls=_CALLS)  # and what they return
 _SHOWN = 8  # launches that are never replaced, by their reasons
 _NONE = (
-    "verdict: no launch: with all {} replaced that can be, the program fails as before. What is "
+    "verdict: no launch: with {} replaced that can be, the program fails as before. What is "
     "wrong is in a launch that is never replaced, in the graph itself, or outside of the wrappers"
 )
-
+_NO_CANDIDATE = "verdict: no launch: none of them can be replaced; the reasons are below"
 _CHANCE = (
     "verdict: no launch: the program fails in one run as it is, and passes in another: fix its "
     "seeds first"
@@ -120,6 +120,10 @@ def replacing(launches: Sequence[BisectLaunch], *, precise: bool) -> str:
     )
 
 
+def _all(launches: int) -> str:
+    return "the one launch" if launches == 1 else f"all {launches} launches"
+
+
 _R = TypeVar("_R", HookedRun, ReplacedRun)
 
 
@@ -142,14 +146,13 @@ class _Bisection:
         self.loaded = list(self._planned(plain))
         self._choose()
         if not self.candidates:
-            return self._conclude((), _NONE.format("0"), DIFFERS)
+            return self._conclude((), _NO_CANDIDATE, DIFFERS)
         every = range(len(self.candidates))
         passes = self._trial(every)
         if self.failed:  # these ran as they are
             self._choose()
         if not passes:
-            number = counted(len(self.candidates), "launch")
-            return self._conclude((), _NONE.format(number), DIFFERS)
+            return self._conclude((), _NONE.format(_all(len(self.candidates))), DIFFERS)
         if not self.candidates:
             return self._conclude((), _CHANCE, DIFFERS)
         found = smallest(len(self.candidates), lambda chosen: self._trial(sorted(chosen)))
@@ -236,8 +239,7 @@ class _Bisection:
         names = ", ".join(f"#{x.launch.index} {x.launch.kernel}" for _, x in chosen[:2])
         more = f" and {len(chosen) - 2} more" if len(chosen) > 2 else ""
         if len(chosen) == len(self.candidates):
-            one_or_all = "the one launch" if len(chosen) == 1 else f"all {len(chosen)} launches"
-            names, more = one_or_all, ""
+            names, more = _all(len(chosen)), ""
         edits: dict[str, Edited] = {}
         for loaded in self.loaded:
             own, keeps = [x for y, x in chosen if y is loaded], self.expected is not None

@@ -166,6 +166,11 @@ def output_variable(label: str) -> str:
     return label.partition(": ")[2]
 
 
+def output_position(label: str) -> int:
+    """Its position among the outputs: 0 for the label `0: buf3`."""
+    return int(label.partition(": ")[0])
+
+
 def _no_keys(name: str) -> Keys:
     """Keys for a step that is not a launch, as many as a launch has."""
     return tuple(name for _ in (..., ..., *launch_keys("", "", (), (), ())))

@@ -102,7 +102,7 @@ class CallResults:
     def as_returned(self, row: TensorRow) -> tuple[ReturnedView, torch.Tensor] | None:
         """The view that is returned of what the last writer of a tensor left in memory; `None` if
         the text of the wrapper has none, or that does not begin where the tensor does."""
-        view = self._returned_views.get(int(row.arg.partition(":")[0]))
+        view = self._returned_views.get(dataflow.output_position(row.arg))
         if view is None:
             return None
         source = self._last.given[row.arg][0]

@@ -93,6 +93,15 @@ def load(run: RunDump, row: TensorRow) -> torch.Tensor:
     return tensor
 
 
+def in_memory(tensor: torch.Tensor, row: TensorRow) -> torch.Tensor | None:
+    """The elements of a saved tensor in the order of the memory that it was recorded in; `None` if
+    there were gaps between them."""
+    stride = tuple(row.stride or tensor.stride())
+    if not is_dense(row.shape, stride):
+        return None
+    return tensor.permute(memory_order(row.shape, stride)).reshape(-1).contiguous()
+
+
 def layouts(
     tensor: torch.Tensor, row: TensorRow, kind: TensorType | None, *, viewed: bool = False
 ) -> list[torch.Tensor]:
@@ -109,11 +118,10 @@ def layouts(
     if math.prod(known) != tensor.numel():
         raise UncheckedError(f"{row.arg} has another size than the graph says")
     ways = []
-    stride = tuple(row.stride or tensor.stride())
-    if is_dense(row.shape, stride) and kind is not None and None not in kind.stride:
+    if kind is not None and None not in kind.stride:
         strides = tuple(number for number in kind.stride if number is not None)
         if is_dense(known, strides) and len(strides) == len(known):
-            memory = tensor.permute(memory_order(row.shape, stride)).reshape(-1)
-            ways.append(memory.contiguous().as_strided(known, strides))
+            memory = in_memory(tensor, row)
+            ways += [] if memory is None else [memory.as_strided(known, strides)]
     ways.append(tensor.reshape(known))
     return ways

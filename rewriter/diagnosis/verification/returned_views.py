@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from rewriter.artifact.types import Wrapper
-from rewriter.core.strides import is_dense, memory_order
+from rewriter.diagnosis.verification import received
 from rewriter.diagnosis.verification.replacing.in_python import in_python
 from rewriter.diagnosis.verification.replacing.layouts import View, layouts, parsed, view_of
 from rewriter.dump.rows import TensorRow
@@ -32,12 +32,9 @@ class ReturnedView:
 
     def taken_from(self, row: TensorRow, tensor: torch.Tensor) -> torch.Tensor | None:
         """The view of what a launch wrote, by its row; `None` if that has not all of it."""
-        if row.arg != self.of or not is_dense(row.shape, tuple(row.stride or tensor.stride())):
-            return None
-        order = memory_order(row.shape, tuple(row.stride or tensor.stride()))
-        memory = tensor.permute(order).reshape(-1).contiguous()
-        last = sum((x - 1) * y for x, y in zip(self.size, self.stride, strict=True))
-        if 0 in self.size or self.offset + last >= memory.numel():
+        memory = received.in_memory(tensor, row) if row.arg == self.of else None
+        last = self.offset + sum((x - 1) * y for x, y in zip(self.size, self.stride, strict=True))
+        if memory is None or 0 in self.size or last >= memory.numel():
             return None
         return memory.as_strided(self.size, self.stride, self.offset)
 

@@ -9,7 +9,7 @@ it writes. If these facts contradict each other, a launch gets no nodes.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -189,10 +189,21 @@ class _Attribution:
             if buffer in last and node in graph.nodes:
                 self._held.setdefault((buffer, last[buffer]), graph.base(node))
         self._likely: set[_Value] = set()
-        self._updated: dict[str, int] = {}  # where a node is updated in place first
+        # A call is compared with many nodes, so both are found once: what owns the memory that a
+        # node reads, and which of that nobody has written yet.
+        self._bases = {
+            name: frozenset(map(graph.base, node.reads)) for name, node in graph.nodes.items()
+        }
+        updated: dict[str, int] = {}  # where a node is updated in place first
         for name in sorted(graph.updates, key=self._order.__getitem__):
-            for base in self._bases(graph.nodes[name]):
-                self._updated.setdefault(base, self._order[name])
+            for base in self._bases[name]:
+                updated.setdefault(base, self._order[name])
+        operators = unwritten_operators()
+        new = {name for name, node in graph.nodes.items() if node.operator in operators}
+        self._unwritten = {
+            name: frozenset(x for x in bases & new if updated.get(x, place) >= place)
+            for (name, bases), place in zip(self._bases.items(), self._order.values(), strict=True)
+        }
         self._called = self._calls()
 
     @property
@@ -231,7 +242,8 @@ class _Attribution:
             before = {x for x in values if x in self._held}
             if launch.kind == "triton_user" or _template(launch):
                 self._hold_in_order(launch, node)
-            self._hold_read(launch.index, node, self._bases(node) - known - self._unwritten(node))
+            unknown = self._bases[node.name] - known - self._unwritten[node.name]
+            self._hold_read(launch.index, node, unknown)
             calls[launch.index] = node.name
             taken.add(node.name)
             if not _template(launch) or len(self._writes[launch.index]) == 1:
@@ -247,28 +259,17 @@ class _Attribution:
     def _may_read(self, node: FxNode, known: set[str | None]) -> bool:
         """Whether a call that is given these values may be of a node. What it overwrites may hold
         another one, of a buffer whose memory is reused."""
-        others = known - self._bases(node)
-        if any(name in self._graph.inputs for name in others):
-            return False
-        return not others or len(others) <= len(self._unwritten(node))
+        others = known - self._bases[node.name]
+        few = len(others) <= len(self._unwritten[node.name])
+        return few and self._graph.inputs.keys().isdisjoint(others)
 
-    def _bases(self, node: FxNode) -> set[str]:
-        return {self._graph.base(name) for name in node.reads}
-
-    def _unwritten(self, node: FxNode) -> set[str]:
-        """What a node is given that nobody has written yet, such as `empty`."""
-        operators, place = unwritten_operators(), self._order[node.name]
-        given = {x for x in self._bases(node) if x in self._graph.nodes}
-        new = {x for x in given if self._graph.nodes[x].operator in operators}
-        return {x for x in new if self._updated.get(x, place) >= place}
-
-    def _hold_read(self, launch: int, node: FxNode, rest: set[str]) -> None:
+    def _hold_read(self, launch: int, node: FxNode, rest: Set[str]) -> None:
         """Note what a call reads: the arguments of its node. `rest` are the unknown ones.
 
         Arguments are in the same order, unless the operator is called in another way. So the known
         ones have to agree.
         """
-        bases, unwritten = self._bases(node), self._unwritten(node)
+        bases, unwritten = self._bases[node.name], self._unwritten[node.name]
         given = [x for x in map(self._graph.base, node.reads) if x not in unwritten]
         values = [
             x for x in self._reads[launch] if not unwritten or self._held.get(x, "") in {"", *bases}
@@ -282,7 +283,7 @@ class _Attribution:
             return
         unknown = [x for x in values if x not in self._held]
         if len(unknown) == 1 and len(rest) == 1:
-            self._held[unknown[0]] = rest.pop()
+            self._held[unknown[0]] = next(iter(rest))
 
     def _hold_in_order(self, launch: Launch, node: FxNode) -> None:
         """Note what a kernel with code of the user's is given: what its node is, in that order."""
@@ -304,8 +305,7 @@ class _Attribution:
             number = places.get(value[0], -1)
             name = items.get(number) if items else node if len(written) == 1 else None
             if node in self._graph.updates:  # a buffer that it updates in place keeps its name
-                made = self._graph.nodes[node]
-                new, given = self._unwritten(made), self._bases(made)
+                new, given = self._unwritten[node], self._bases[node]
                 read = [self._held.get(x) for x in self._reads[launch] if x[0] == value[0]]
                 known = [x for x in read if x is not None and (x in given or not new)]
                 name = next(iter(known or (new if len(new) == 1 else ())), None)

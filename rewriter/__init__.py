@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rewriter.comparison.artifacts.compare import diff
     from rewriter.comparison.dumps.compare import compare
     from rewriter.core.errors import RewriterError
+    from rewriter.diagnosis.judged import run
     from rewriter.execution.loaded.probing import probing
-    from rewriter.execution.runner import run
     from rewriter.instrumentation.instrument import instrument
     from rewriter.instrumentation.rebuild.patch import patch, restore
     from rewriter.instrumentation.select import select
@@ -58,7 +58,7 @@ _HOMES = {
     "patch": "instrumentation.rebuild.patch",
     "probing": "execution.loaded.probing",
     "restore": "instrumentation.rebuild.patch",
-    "run": "execution.runner",
+    "run": "diagnosis.judged",
     "select": "instrumentation.select",
     "strip": "instrumentation.strip",
     "table": "report.view",

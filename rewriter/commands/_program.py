@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from rewriter.commands._documents.program import ProgramRunDocument
-from rewriter.commands._judged import Judged, judge
 from rewriter.commands._options import RunOptions, options_given, refuse_idle, refuse_options
 from rewriter.commands._output import NAMED, emit, from_here, verdict_lines, warn_about
 from rewriter.commands._selection import ProbedRunOptions, check_variables, names_probes
@@ -20,14 +19,13 @@ from rewriter.core.errors import OK, RewriterError
 from rewriter.core.labels import short
 from rewriter.core.terminal import Line, level_style, message, say, table
 from rewriter.core.text import counted, some
+from rewriter.diagnosis.judged import Judged, judge
 from rewriter.diagnosis.nonfinite_origin import skipped_note
-from rewriter.diagnosis.verdict import CrashVerdict, NonFiniteVerdict
+from rewriter.diagnosis.verdict import CrashVerdict
 from rewriter.diagnosis.verdict_text import OPTIONS, WRAPPER
 from rewriter.dump import recorded, timing
 from rewriter.dump.directory import dump_directory
 from rewriter.dump.document_files import was_stopped
-from rewriter.dump.rows import TensorRow
-from rewriter.dump.summary import Anomaly
 from rewriter.dump.timing import Timed
 from rewriter.execution.conclusion import Conclusion
 from rewriter.execution.hook import run as hooked
@@ -129,7 +127,7 @@ def run_probed(request: Request) -> ProgramRunDocument:
         judged = judge(run.dump, conclusion, request.selection, is_timed=is_timed)
     except RewriterError as error:
         message(f"warning: {error.message}")
-    return ProgramRunDocument(request=request, run=_without(judged, run), judged=judged)
+    return ProgramRunDocument(request=request, run=run, judged=judged)
 
 
 def probes_of(arguments: ProbedRunOptions) -> Selection:
@@ -139,18 +137,6 @@ def probes_of(arguments: ProbedRunOptions) -> Selection:
         raise no_probes()
     check_variables(chosen)
     return chosen
-
-
-def _without(judged: Judged, run: HookedRun) -> HookedRun:
-    """The run without findings that are no fault: about calls whose step was skipped, and about NaN
-    that no result has, if there are no others."""
-    absorbed = bool(judged.verdicts) and not any(x.is_fault for x in judged.verdicts)
-    left = tuple(
-        finding
-        for finding in run.summary.findings
-        if finding.kind == "unexpected" or not (absorbed or finding.run in judged.skipped)
-    )
-    return replace(run, summary=replace(run.summary, findings=left))
 
 
 def show(probed: ProgramRunDocument, *, absorbed: bool = True) -> None:
@@ -163,11 +149,9 @@ def show(probed: ProgramRunDocument, *, absorbed: bool = True) -> None:
         message(*_calls(run))
     if judged.times:
         message(*_times(judged.times))
-    has_nan = any(isinstance(verdict, NonFiniteVerdict) for verdict in judged.verdicts)
-    for finding in run.summary.findings:
-        # NaN, and infinities that became NaN, are in a verdict.
-        if finding.kind == "unexpected" or not has_nan:
-            tell(_finding(finding), style=level_style("error"))
+    if (wrong := run.summary.unexpected) is not None:
+        text = f"unexpected input {wrong.row.name}: {wrong.row.unexpected}"
+        tell(f"{text}, {wrong.run}, {short(wrong.artifact)}", style=level_style("error"))
     if run.interrupted:
         message("interrupted")
     elif run.ended.code != 0 and not any(isinstance(x, CrashVerdict) for x in judged.verdicts):
@@ -258,20 +242,6 @@ def _times(times: Sequence[Timed]) -> list[Line]:
         share = sum(timed.share for timed in rest)
         lines.append(f"{counted(len(rest), 'launch')} more, {share:.1%} of the time")
     return lines
-
-
-def _finding(finding: Anomaly) -> str:
-    row = finding.row
-    wrapper = short(finding.artifact)
-    if finding.kind == "unexpected" or not isinstance(row, TensorRow):
-        text = f"unexpected input {row.name}: {row.unexpected}"
-        return f"{text}, {finding.run}, {wrapper}"
-    what = {"nan": "NaN", "inf": "infinite value"}[finding.kind]
-    launch, _ = row.which
-    where = f"{row.arg} ({row.role})"
-    at = "of the inputs" if launch is None else f"{row.phase} #{launch} {row.kernel}"
-    count = row.count(finding.kind)
-    return f"first {what}: {where} {at} ({counted(count, 'element')}), {finding.run}, {wrapper}"
 
 
 def template(request: Request) -> str:

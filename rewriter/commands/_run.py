@@ -13,7 +13,6 @@ from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.recognise import program_hint
 from rewriter.artifact.types import Artifact
 from rewriter.commands._documents.run import RunDocument
-from rewriter.commands._judged import judge
 from rewriter.commands._options import RunOptions, refuse_options
 from rewriter.commands._output import (
     counting,
@@ -28,6 +27,7 @@ from rewriter.core.dtypes import short_dtype
 from rewriter.core.errors import RewriterError
 from rewriter.core.terminal import message, say, table
 from rewriter.core.text import figure
+from rewriter.diagnosis.judged import judge, with_code
 from rewriter.diagnosis.verdict import lacks_operator
 from rewriter.diagnosis.verdict_text import OPTIONS
 from rewriter.dump import timing
@@ -134,6 +134,7 @@ def _act(
     template = again(arguments, path, OPTIONS, blocking=arguments.blocking) if is_plain else ""
     conclusion = Conclusion(ran.ended, arguments.blocking, template)
     judged = judge(ran.dump, conclusion, chosen, is_timed=ran.is_timed)
+    ran = with_code(ran, judged.verdicts)
     done = RunDocument(result=ran, command=request.command, judged=judged)
     if arguments.interpret and ran.launches:
         message(

@@ -18,7 +18,6 @@ from rewriter.commands._documents.triage import (
     ProgramTriageDocument,
     TriageStep,
 )
-from rewriter.commands._judged import Judged, judge
 from rewriter.commands._options import RunOptions, only_artifact, refuse_options
 from rewriter.commands._output import emit, from_here, steps, verdict_lines
 from rewriter.commands._run import again, open_plain, request_of
@@ -28,6 +27,7 @@ from rewriter.core.exit_status import ExitStatus
 from rewriter.core.terminal import message, say
 from rewriter.core.text import counted
 from rewriter.diagnosis import nonfinite, triage
+from rewriter.diagnosis.judged import Judged, judge
 from rewriter.diagnosis.verdict import CrashVerdict
 from rewriter.diagnosis.verdict_text import OPTIONS, next_command
 from rewriter.dump.reading import Dump, is_dump, open_dump

@@ -57,7 +57,7 @@ class NonFinite(NamedTuple):
     whose gradients a scaled loss makes infinite, and no weight has taken.
 
     `absorbed` are the verdicts about NaN that no result of their call has, one for each launch.
-    Those of the first one are in `verdicts`, too, if there are no others."""
+    Those of one, a fault if there is one, are in `verdicts`, too, if there are no others."""
 
     verdicts: tuple[NonFiniteVerdict, ...] = ()
     skipped: frozenset[str] = frozenset()
@@ -104,7 +104,8 @@ def search(
             if not origin.absorbed:
                 return found(verdicts)
             absorbed[key] = verdicts
-    return found(next(iter(absorbed.values()), ()))
+    faults_first = sorted(absorbed.values(), key=lambda of: not any(x.is_fault for x in of))
+    return found(next(iter(faults_first), ()))
 
 
 class _OriginVerdicts:

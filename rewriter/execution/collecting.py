@@ -11,7 +11,6 @@ from rewriter.dump import graph_marks
 from rewriter.dump.document_files import was_stopped
 from rewriter.dump.reading import is_recorded, open_dump
 from rewriter.dump.rows import to_json
-from rewriter.dump.summary import summarise
 from rewriter.execution.host_process import HostRun
 from rewriter.execution.run_result import Inputs, RunResult
 from rewriter.locate.types import Launch
@@ -78,13 +77,14 @@ def collect(
             code=FAILED,
         )
     calls = open_dump(dump).runs if dump and is_recorded(dump) else ()
+    events = tuple(to_json(row) for call in calls for row in call.events())
     outputs = tuple(report.get("outputs", ()))
     replayed = tuple(report.get("replayed", ()))
     # NaN that --allow permits may reach the outputs, which do not say where they are from.
     calls_allow = bool(calls) and bool(calls[0].manifest.allow)
     has_finding = (
         ended.code != 0
-        or bool(dump and summarise(dump).findings)
+        or any("unexpected" in row for row in events)
         or (not calls_allow and any(row.get("nan") for row in outputs))
         or "differs" in replayed
     )
@@ -93,7 +93,7 @@ def collect(
         code=INTERRUPTED if ended.interrupted else DIFFERS if has_finding else OK,
         dump=dump,
         launches=launches,
-        events=tuple(to_json(row) for call in calls for row in call.events()),
+        events=events,
         outputs=outputs,
         random_globals=tuple(report.get("random_globals", ())),
         seconds=round(host.seconds, 3),

@@ -34,12 +34,13 @@ class RunResult:
     """The result of a run. `events` are the rows of `events.jsonl` of every call, in order.
 
     `code` is the exit code of the command: 0, or 1 for a finding, which is a crash, an unexpected
-    input, a NaN, infinities that a launch computed, or a replayed call that returned something
-    else; 130 if this process was interrupted. `ended` says how the process that ran it ended.
-    `outputs` describe what it returned, with digests. `random_globals` were filled with random
-    values, because only Inductor's loader knows the real ones. `replayed` compares each output of a
-    replayed call with the recorded one: `equal` bit for bit, `differs`, `unknown`, or a `value`
-    that is not a tensor. `by_probe` is set if a probe ended it, because of `--stop`.
+    input, NaN or infinities that a launch computed and no later one absorbs, or a replayed call
+    that returned something else; 130 if this process was interrupted. `ended` says how the process
+    that ran it ended. `outputs` describe what it returned, with digests. `random_globals` were
+    filled with random values, because only Inductor's loader knows the real ones. `replayed`
+    compares each output of a replayed call with the recorded one: `equal` bit for bit, `differs`,
+    `unknown`, or a `value` that is not a tensor. `by_probe` is set if a probe ended it, because of
+    `--stop`.
     """
 
     path: Path

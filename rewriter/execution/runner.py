@@ -6,11 +6,10 @@ A run is a `RunRequest`, which is checked, prepared, executed and collected.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
-from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.package.model import Package, open_package
 from rewriter.artifact.recognise import program_hint
 from rewriter.artifact.types import Artifact, Loader, Wrapper
@@ -25,11 +24,10 @@ from rewriter.execution import saved_artifact
 from rewriter.execution.collecting import collect, kept_dump
 from rewriter.execution.host_process import HostRequest, run_host
 from rewriter.execution.replay import RecordedCall
-from rewriter.execution.run_result import Inputs, InterruptedRunError, RunResult
+from rewriter.execution.run_result import Inputs, RunResult
 from rewriter.execution.saved_artifact import loader_of
 from rewriter.instrumentation.editable import already_instrumented
 from rewriter.instrumentation.instrument import instrument
-from rewriter.instrumentation.types import Selection
 from rewriter.locate.languages import language
 from rewriter.model_names.names import of_artifact
 from rewriter.model_names.trace import digest
@@ -40,7 +38,7 @@ SILENT: Mapping[str, str] = {"REWRITER_QUIET": "1"}
 
 @dataclass(frozen=True)
 class RunRequest(HostRequest):
-    """One run of a wrapper. Its fields are the parameters of `run`, which explains them."""
+    """One run of a wrapper. The fields are parameters of `rewriter.run`, which explains them."""
 
     artifact: Artifact
     recorded: RecordedCall | None = None
@@ -75,55 +73,8 @@ class RunRequest(HostRequest):
         return "recorded" if self.recorded else "random" if self.args is None else "file"
 
 
-def run(
-    artifact: str | Path | Artifact,
-    selection: Selection | None = None,
-    *,
-    args: str | Path | None = None,
-    constants: str | Path | None = None,
-    imports: Sequence[str] = (),
-    dump: str | Path | None = None,
-    seed: int = 0,
-    overwrite: bool = False,
-    timeout: float | None = None,
-    environment: Mapping[str, str] = {},
-    quiet: bool = False,
-) -> RunResult:
-    """Run a wrapper once, on the inputs of its own `get_args()`, or on those in `args`.
-
-    A model of a package is run by its loader, on the arguments of its `forward`. With a selection,
-    it is rebuilt with probes first.
-
-    With a selection, or if the wrapper is instrumented already, a dump is written to `dump`, by
-    default a new directory in the current one. `quiet` sends its standard output to standard error.
-    After `timeout` seconds the process is killed. `environment` is added to that of the process;
-    see `blocking_environment`.
-
-    Raises `RewriterError` if the inputs do not fit, `InterruptedRunError` on Ctrl-C. A crash of the
-    wrapper is a result.
-    """
-    result = run_wrapper(
-        RunRequest(
-            artifact if isinstance(artifact, Artifact) else open_artifact(artifact),
-            selection=selection,
-            args=None if args is None else Path(args),
-            constants=None if constants is None else Path(constants),
-            imports=tuple(imports),
-            dump=None if dump is None else Path(dump),
-            seed=seed,
-            overwrite=overwrite,
-            timeout=timeout,
-            environment=environment,
-            output="quiet" if quiet else "shown",
-        )
-    )
-    if result.ended.interrupted:
-        raise InterruptedRunError(result)
-    return result
-
-
 def run_wrapper(request: RunRequest) -> RunResult:
-    """As `run`, with the request as a value. An interrupted run is a result, too."""
+    """Run a wrapper or a package once; see `rewriter.run`. An interrupted run is a result, too."""
     _check(request)
     with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
         file, dump = _prepare(request, Path(scratch))

@@ -10,11 +10,10 @@ import pytest
 
 import dumps
 from launch_facts import checked
-from rewriter.commands import _program
 from rewriter.commands._documents.program import ProgramRunDocument
-from rewriter.commands._judged import judge
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis import values_needed
+from rewriter.diagnosis.judged import judge, with_code
 from rewriter.diagnosis.nonfinite import NonFinite, search
 from rewriter.diagnosis.ruling import of_nonfinite, rule
 from rewriter.diagnosis.verdict_text import describe
@@ -23,6 +22,7 @@ from rewriter.dump.reading import open_dump
 from rewriter.dump.summary import summarise
 from rewriter.execution.conclusion import Conclusion
 from rewriter.execution.hook.run import HookedRun, Request
+from rewriter.execution.run_result import RunResult
 from rewriter.instrumentation.select import select
 from rewriter.report import model
 
@@ -103,14 +103,27 @@ def test_it_is_a_fault_of_run_and_report_if_it_gets_out(returned: bool, tmp_path
     path = _dump(tmp_path, last=returned)
     ended = ExitStatus(code=0)
     judged = judge(path, Conclusion(ended, False, ""))
-    ran = _program._without(judged, HookedRun(ended, summary=summarise(path)))
+    ran = HookedRun(ended, summary=summarise(path))
     request = Request(program=("python",), selection=select(["print"]))
     assert ProgramRunDocument(request=request, run=ran, judged=judged).code == returned
+    artifact = RunResult(Path("wrapper.py"), 0, path, (), (), (), (), 1.0, ended)
+    assert with_code(artifact, judged.verdicts).code == returned
     reported = model.report(open_dump(path))
     assert reported.found == returned
     assert returned != reported.verdict.endswith(
         " Nothing that the call returns or updates has one."
     )
+
+
+def test_nan_that_a_launch_reads_and_none_wrote_come_before_those_of_an_earlier_call(
+    tmp_path: Path,
+) -> None:
+    reads = launch(1, "k", [value("buf0", nan=5)], [value("buf1", "out")], **CALL)
+    where = {"artifact": "wrapper.py", "wrapper": WRAPPER, "outputs": ("buf1", "buf2")}
+    path = dumps.write(_dump(tmp_path), [reads], inputs=[X], run=1, call=1, **where)
+    assert [(x.run, x.launch, x.is_fault) for x in search(path).verdicts] == [
+        ("rank0/run1", 1, True)
+    ]
 
 
 @pytest.mark.parametrize("checks", [_checks("differs"), _checks("unchecked"), None])

@@ -20,7 +20,6 @@ from rewriter.dump import names
 from rewriter.dump.names import SourceLine
 from rewriter.dump.reading import open_dump
 from rewriter.dump.rows import TensorRow
-from rewriter.dump.summary import summarise
 from rewriter.execution.conclusion import Conclusion, read_conclusion, write_conclusion
 from rewriter.instrumentation.select import select
 from rewriter.report.model import report
@@ -266,7 +265,6 @@ def test_nan_that_stands_for_torch_empty_is_no_nan_of_the_model(
     ]
     assert len(verdicts(tmp_path, launches)) == (not excused)
     dump = tmp_path / "x.dump"
-    assert [x.kind for x in summarise(dump).findings] == ["nan"] * (not excused)
     assert any(x.kind == "nan" for x in report(open_dump(dump)).findings) == (not excused)
 
 

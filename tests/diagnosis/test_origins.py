@@ -13,7 +13,6 @@ import torch
 import dumps
 from rewriter.diagnosis.nonfinite import examine
 from rewriter.diagnosis.verdict import NonFiniteVerdict
-from rewriter.dump.summary import summarise
 
 value, launch = dumps.value, dumps.launch
 X = value("x", mean=3.0)
@@ -56,6 +55,12 @@ def test_infinities_that_came_in_and_became_nan(tmp_path: Path) -> None:
     assert masked.origin == "made here"
 
 
+def test_infinities_that_are_made_of_indices_are_a_mask(tmp_path: Path) -> None:
+    for given, count in ((value("x", dtype="int64"), 0), (X, 1)):
+        made = [launch(0, "cpp_fused_where_0", [given], [PLUS])]
+        assert len(judged(tmp_path / given["dtype"], made, inputs=[given])) == count
+
+
 def test_what_is_allowed_is_no_finding_where_it_is_absorbed(tmp_path: Path) -> None:
     made = value("buf0", "out", nan=5)
     found = [
@@ -63,7 +68,6 @@ def test_what_is_allowed_is_no_finding_where_it_is_absorbed(tmp_path: Path) -> N
         launch(1, "k1", [{**made, "role": "in"}], [value("buf1", "out")]),
     ]
     assert judged(tmp_path, found, allow=("k0:buf0",)) == ()
-    assert summarise(tmp_path / "x.dump").findings == ()
     (only,) = judged(tmp_path / "b", found, allow=("k1:buf0", "k0:buf1"))
     assert only.launch == 0
 
@@ -116,8 +120,6 @@ def test_infinities_count_where_nothing_absorbs_them(
         left = {**value("buf1", "out"), **({"inf": 3} if reader == "keeps" else {})}
         found.append(launch(1, "cpp_fused_softmax_1", [{**made, "role": "in"}], [left]))
     verdicts = judged(tmp_path, found)
-    kinds = [one.kind for one in summarise(tmp_path / "x.dump").findings]
-    assert kinds == ["inf"] * is_found
     assert [(x.launch, x.state, x.origin) for x in verdicts] == (
         [(0, "infinite", "made here")] * is_found
     )

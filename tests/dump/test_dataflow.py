@@ -135,30 +135,16 @@ def test_the_rows_of_the_dump_stay_as_they_are(tmp_path: Path) -> None:
     assert [row.arg for row in results(flow.rows(flow.nodes[1]))] == ["buf0"]
 
 
-def test_an_infinity_that_was_computed_is_told_from_a_mask(tmp_path: Path) -> None:
-    mask = launch(0, value("buf0", "out", inf=9))
-    computed = launch(1, value("buf1", "out", inf=1), "x")
-    (only,) = summarise(dumps.write(tmp_path / "a", [mask, computed], inputs=[X])).findings
-    assert (only.kind, only.row.launch) == ("inf", 1)
-    indices = value("x", dtype="int64")
-    found = summarise(dumps.write(tmp_path / "b", [mask, computed], inputs=[indices])).findings
-    assert found == ()
-
-
-def test_calls_launches_and_the_first_of_each_kind(tmp_path: Path) -> None:
+def test_calls_launches_and_the_first_input_that_does_not_fit(tmp_path: Path) -> None:
     assert summarise(tmp_path) == DumpSummary()
     plain = [dumps.launch(0, "k", [X], [value("buf0", "out")]), launch(1, value("buf1", "out"))]
     dumps.write(tmp_path, plain, artifact="a.py")
-    # The tenth call comes after the second, and NaN where it was before is not the first.
-    dumps.write(tmp_path, [launch(0, value("buf0", "out", nan=9))], run=10, artifact="a.py")
-    # What is made of no number is a mask.
-    mask, given = launch(2, value("buf2", "out", inf=1)), value("x")
-    made = dumps.launch(3, "k", [given], [value("buf3", "out", inf=2)])
-    nan = launch(4, value("buf4", "out", nan=1))
-    dumps.write(tmp_path, [mask, made, nan], run=2, artifact="b.py")
+    wrong = {**X, "unexpected": "not contiguous"}
+    # The tenth call comes after the second.
+    dumps.write(tmp_path, plain[:1], run=10, artifact="a.py", inputs=[wrong])
+    dumps.write(tmp_path, plain, run=2, artifact="b.py", inputs=[wrong])
     seen = summarise(tmp_path)
-    assert (seen.calls, seen.launches) == ({"a.py": 2, "b.py": 1}, 2 + 1 + 3)
-    assert [(x.kind, x.artifact, x.run, x.row.launch) for x in seen.findings] == [
-        ("nan", "b.py", "rank0/run2", 4),
-        ("inf", "b.py", "rank0/run2", 3),
-    ]
+    assert (seen.calls, seen.launches) == ({"a.py": 2, "b.py": 1}, 2 + 1 + 2)
+    assert seen.unexpected is not None
+    assert (seen.unexpected.artifact, seen.unexpected.run) == ("b.py", "rank0/run2")
+    assert seen.unexpected.row.unexpected == "not contiguous"

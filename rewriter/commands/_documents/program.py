@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from rewriter.commands._judged import Judged
+from typing import Literal
+
 from rewriter.core.documents import Count, Document, Entry
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK
 from rewriter.core.printed import printed
+from rewriter.diagnosis.judged import Judged
 from rewriter.execution.hook.run import HookedRun, Request
 from rewriter.execution.hook.server import Loaded
 
@@ -22,14 +24,15 @@ class CalledWrapper(Entry, frozen=True, kw_only=True):
 
 @printed(
     "request.program request.command run.ended run.interrupted wrappers run.refused run.unprobed"
-    " run.summary.launches run.summary.findings run.dump judged.verdicts judged.next judged.times"
+    " run.summary.launches run.summary.unexpected run.dump judged.verdicts judged.next judged.times"
     " judged.trace"
 )
 class ProgramRunDocument(Document, frozen=True, kw_only=True, tag="rewriter.program-run"):
     """`rewriter run --json -- COMMAND`. `refused` are wrappers that got no probes, and `unprobed`
-    those that ran without, each with the reason. `findings` are a first NaN, a first infinity that
-    a launch computed, and an unexpected input. `next` tells more of the first verdict."""
+    those that ran without, each with the reason. `unexpected` is the first input that is not what
+    its wrapper expects. `next` tells more of the first verdict."""
 
+    version: Literal[2] = 2  # type: ignore[assignment]
     request: Request
     run: HookedRun
     judged: Judged
@@ -52,5 +55,5 @@ class ProgramRunDocument(Document, frozen=True, kw_only=True, tag="rewriter.prog
         """The exit code of the command."""
         if self.run.interrupted:
             return INTERRUPTED
-        found = self.run.summary.findings or any(x.is_fault for x in self.judged.verdicts)
+        found = self.run.summary.unexpected or any(x.is_fault for x in self.judged.verdicts)
         return DIFFERS if self.run.ended.code != 0 or found else OK

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rewriter.commands._judged import Judged
 from rewriter.core.documents import Count, Document, LineIfKnown, Row
 from rewriter.core.printed import printed
 from rewriter.core.types import Json
+from rewriter.diagnosis.judged import Judged
 from rewriter.execution.run_result import RunResult
 from rewriter.locate.types import Launch
 

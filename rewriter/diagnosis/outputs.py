@@ -106,6 +106,9 @@ def _findings(call: CallCheck, *, alone: bool) -> list[Finding]:
     if call.other is not None:
         made = "what that made, and this was computed from, is no node of the graph"
         what += f"; or {call.other.with_line} is wrong: {made}"
+    if call.holds:
+        missing = f"it leaves {call.holds}, and no launch computes {node} of that"
+        what += f"; or a launch behind it is missing: {missing}"
     text = tuple(_lines(call.of))
     return [
         Finding.of(first, "wrong", what, "shown by the whole graph", "likely", text=text),

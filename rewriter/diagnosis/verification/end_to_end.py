@@ -48,7 +48,8 @@ class CallCheck:
     """The outputs of one call, and inputs that it updates, each with the node that it should be: as
     a whole it is wrong if no launch writes a part of it. `reason` says why some or all were not
     checked, `missing` how many. `first` is the first launch whose result is not the node that it
-    claims to be, and `of` that result; or else `other` made a wrong value that this one reads."""
+    claims to be, and `of` that result; or else `other` made a wrong value that this one reads, or
+    the launch that computes `of` is missing, and `first` left what that reads, the node `holds`."""
 
     run: str
     artifact: str
@@ -57,6 +58,7 @@ class CallCheck:
     first: LaunchCheck | None = None
     of: Checked | None = None
     other: LaunchCheck | None = None
+    holds: str = ""
     missing: int = 0
 
     @classmethod
@@ -119,6 +121,7 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
         return found
     of_call = {(x.launch, x.iteration): x for x in checks if x.run == run.name}
     first, other = _lost(results, graph, found.wrong, of_call), None
+    holds = ""
     if first is None:
         first = _first(run, graph, evaluator, of_call, flow)
         first = first or _left_alone(results, found.wrong, of_call)
@@ -127,12 +130,16 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
         ):
             should_be = _should_be(run, graph, evaluator, *before)
             first, other = (first, before[0]) if should_be is None else (should_be, None)
+        elif first is not None:
+            first, holds = _left_out(run, graph, evaluator, first, of_call, flow)
     if first is not None and _follows_unrecorded(results, first[0]):
         first = None
     fed = _fed_unwritten(results, of_call)
     if fed is not None and (first is None or fed[0].launch <= first[0].launch):
-        first, other = fed, None
-    return found if first is None else replace(found, first=first[0], of=first[1], other=other)
+        first, other, holds = fed, None, ""
+    if first is None:
+        return found
+    return replace(found, first=first[0], of=first[1], other=other, holds=holds)
 
 
 def _not_called(run: RunDump, text: str, graph: FxGraph) -> Iterator[Checked]:
@@ -313,12 +320,18 @@ def _nodes(run: RunDump, graph: FxGraph, evaluator: Evaluator, row: TensorRow) -
     """The nodes and inputs of the graph that a recorded tensor is, each by its base."""
     found = set()
     for name in graph.types.keys() | graph.nodes.keys():
-        kind = evaluator.type_of(name)
-        if kind is not None and kind.fits(row) and graph.base(name) not in found:
-            comparison = _compared(run, row, name, evaluator)
-            if comparison is not None and comparison.agrees and not comparison.is_unknown:
-                found.add(graph.base(name))
+        if graph.base(name) not in found and _holds(run, row, name, evaluator):
+            found.add(graph.base(name))
     return found
+
+
+def _holds(run: RunDump, row: TensorRow, node: str, evaluator: Evaluator) -> bool:
+    """Whether a recorded tensor is a node or an input of the graph, in any layout."""
+    kind = evaluator.type_of(node)
+    if kind is None or not kind.fits(row):
+        return False
+    comparison = _compared(run, row, node, evaluator)
+    return comparison is not None and comparison.agrees and not comparison.is_unknown
 
 
 def _before(
@@ -365,6 +378,38 @@ def _should_be(
             if comparison is not None and not comparison.agrees:
                 return check, Checked(row.arg, graph.statement(node.name), comparison)
     return None
+
+
+def _left_out(
+    run: RunDump, graph: FxGraph, evaluator: Evaluator, culprit: _Culprit, known: _Known, flow: Flow
+) -> tuple[_Culprit, str]:
+    """The launch before one that may be missing, with the node that it left: what is missing reads
+    that. Else the culprit itself, and an empty string."""
+    check, of = culprit
+    if held := _argument_of(run, graph, evaluator, check, node_of(of.claim)):
+        return culprit, held
+    step = run.step(check.launch, check.iteration)
+    if step is None or check.route != "operator" or check.outcome != "agrees":
+        return culprit, ""
+    given = _received(run, graph, evaluator, step, node_of(of.claim), set(), flow)
+    maker = None if given is None else known.get(given[0])
+    if given is None or maker is None:
+        return culprit, ""
+    held = _argument_of(run, graph, evaluator, maker, node_of(given[1].claim))
+    return ((maker, given[1]), held) if held else (culprit, "")
+
+
+def _argument_of(
+    run: RunDump, graph: FxGraph, evaluator: Evaluator, check: LaunchCheck, name: str
+) -> str:
+    """The argument of a node that a launch left, if no launch left the node itself; or empty."""
+    left = {step.which: received.written(run.rows(step)).values() for step in run.steps}
+    every = (row for rows in left.values() for row in rows)
+    if name not in graph.nodes or any(_holds(run, row, name, evaluator) for row in every):
+        return ""
+    own = left.get((check.launch, check.iteration), ())
+    read = sorted({graph.base(x) for x in graph.nodes[name].reads} & graph.nodes.keys())
+    return next((x for x in read if any(_holds(run, row, x, evaluator) for row in own)), "")
 
 
 def _follows_unrecorded(results: CallResults, check: LaunchCheck) -> bool:

@@ -409,6 +409,52 @@ def call(args):
     assert ("or #0 extern_kernels.mul (line 30) is wrong: " in found.what) == (other is not None)
 
 
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_a_launch_that_is_missing_is_looked_for_behind_what_it_reads(
+    is_elsewhere: bool, tmp_path: Path
+) -> None:
+    """What computes `cumsum` is gone, so a right `mul` is given `sin`, and `add` what that made."""
+    files = {"s": X.sin(), "m": X.sin() * 2, "y": X.sin() * 2 + 1, "c": X.sin().cumsum(0)}
+    sin, mul, add, cumsum = (
+        dumps.value(f"buf{n}", "out", file=f"{file}.pt") for n, file in enumerate(files)
+    )
+    launches = [
+        dumps.launch(0, "cpp_sin", [GIVEN], [sin], **CPP),
+        dumps.launch(1, "extern_kernels.mul", [{**sin, "role": "in"}], [mul], **CPP),
+        dumps.launch(2, "cpp_add", [{**mul, "role": "in"}], [add], **CPP),
+        dumps.launch(3, "aten.cumsum", [{**sin, "role": "in"}], [cumsum], **CPP),
+    ]
+    graph = GRAPH.replace("mul.Tensor(arg0_1, 2)", "mul.Tensor(cumsum, 2)").replace(
+        f"        mul: {KIND}",
+        f"        sin: {KIND} = torch.ops.aten.sin.default(arg0_1)\n"
+        f"        cumsum: {KIND} = torch.ops.aten.cumsum.default(sin, 0)\n        mul: {KIND}",
+    )
+    dump = _dump(tmp_path, launches[: 3 + is_elsewhere], ["buf2"], graph, **files)
+    of_sin, of_mul, of_add = (
+        Checked(f"buf{n}", claim, as_recorded(32))
+        for n, claim in enumerate(
+            (
+                "sin = aten.sin.default(arg0_1)",
+                "extern_kernels.mul",
+                "add = aten.add.Tensor(mul, 1)",
+            )
+        )
+    )
+    checks = [
+        checked(step=1, kernel="cpp_sin", route="graph", results=(of_sin,)),
+        checked(step=2, launch=1, kernel="extern_kernels.mul", route="operator", results=(of_mul,)),
+        checked(step=3, launch=2, kernel="cpp_add", route="graph", results=(of_add,)),
+    ]
+    (call,) = check_outputs(dump, checks)
+    assert call.first is not None
+    assert (call.first.launch, call.holds) == ((1, "") if is_elsewhere else (0, "sin"))
+    (found, _) = of_calls([call]).findings
+    missing = (
+        "; or a launch behind it is missing: it leaves sin, and no launch computes cumsum of that"
+    )
+    assert (missing in found.what) != is_elsewhere
+
+
 @pytest.mark.parametrize(
     ("called", "said"),
     [

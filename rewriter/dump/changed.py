@@ -5,7 +5,7 @@ A wrapper in Python asks for the schema when it runs; a C++ wrapper has none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from msgspec import structs
@@ -30,10 +30,14 @@ def updates(run: Path, facts: LaunchRow, rows: list[EventRow]) -> list[EventRow]
         return rows
     before, after = (_read(rows, phase) for phase in ("before", "after"))
     both = ((before[name], after[name]) for name in before.keys() & after.keys())
-    changed = {a.arg for a, b in both if saved.same_bits(run, a, b) is False}
+    return updating(rows, {a.arg for a, b in both if saved.same_bits(run, a, b) is False})
+
+
+def updating(rows: list[EventRow], names: Collection[str]) -> list[EventRow]:
+    """The rows of a launch that updates arguments of these names."""
     return [
         structs.replace(row, role="inout")
-        if isinstance(row, TensorRow) and row.arg in changed
+        if isinstance(row, TensorRow) and row.arg in names
         else row
         for row in rows
     ]

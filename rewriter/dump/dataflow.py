@@ -11,7 +11,7 @@ launches are handed over as `launches`, without which nothing is known of such a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
@@ -20,7 +20,7 @@ from msgspec import UNSET, structs
 
 from rewriter.core.align import Keys
 from rewriter.core.types import Role
-from rewriter.dump import launched
+from rewriter.dump import changed, launched, saved
 from rewriter.dump.launched import OUTPUTS, RecordedLaunch, variable
 from rewriter.dump.reading import RunDump, RunStep
 from rewriter.dump.rows import EventRow, TensorRow, renamed
@@ -56,9 +56,10 @@ class FlowNode:
     parts of it, none if they are unknown. `unread` are the names and roles of inputs without a row
     at this launch: each value is recorded once, and its origin has the row (see `Flow.reads`).
     `views` are the expressions of those that the launch reads as a view. `slots` numbers the
-    results by name. `keys` are used to align launches. For the outputs of a call (`returned`),
-    which are no event, `given` has the last writers of their memory, and `earlier` the other ones:
-    these wrote other parts of it, or were overwritten.
+    results by name; `updated` are those that their rows do not say to be written. `keys` are used
+    to align launches. For the outputs of a call (`returned`), which are no event, `given` has the
+    last writers of their memory, and `earlier` the other ones: these wrote other parts of it, or
+    were overwritten.
     """
 
     step: RunStep
@@ -70,6 +71,7 @@ class FlowNode:
     views: Mapping[str, str] = field(default_factory=dict)
     returned: tuple[TensorRow | NoResult, ...] = ()
     earlier: Mapping[str, tuple[ValueOrigin, ...]] = field(default_factory=dict)
+    updated: frozenset[str] = frozenset()
 
     @property
     def origins(self) -> Iterator[ValueOrigin]:
@@ -108,17 +110,19 @@ class Flow:
 
     def __init__(self, run: RunDump, launches: Sequence[Launch] = ()) -> None:
         self._run = run
-        tracer = _Tracer(run, launches)
-        self.nodes = [tracer.node(run, step, run.rows(step)) for step in run.steps]
-        if (last := tracer.outputs(run, self.nodes)) is not None:
+        self._made = lru_cache(maxsize=_KEPT)(self._results)
+        tracer = _Tracer(run, launches, self.origin)
+        self.nodes: list[FlowNode] = []
+        for step in run.steps:
+            self.nodes.append(tracer.node(step))
+        if (last := tracer.outputs(self.nodes)) is not None:
             self.nodes.append(last)
         self.unseen: Collection[ValueOrigin] = tracer.unseen
         self.unrecorded: Collection[str] = tracer.unrecorded
-        self._made = lru_cache(maxsize=_KEPT)(self._results)
 
     def rows(self, node: FlowNode) -> list[EventRow]:
         """The rows of a step, as if its inputs had been recorded before it."""
-        rows = self._run.rows(node.step)
+        rows = self._recorded(node)
         carried = (
             self._as_read(node, name, role, origins)
             for name, role in node.unread
@@ -132,7 +136,11 @@ class Flow:
         return made[source.slot] if source.slot < len(made) else None
 
     def _results(self, step: int) -> list[TensorRow]:
-        return launched.tensors(launched.results(self._run.rows(self.nodes[step].step)))
+        return launched.tensors(launched.results(self._recorded(self.nodes[step])))
+
+    def _recorded(self, node: FlowNode) -> list[EventRow]:
+        rows = self._run.rows(node.step)
+        return changed.updating(rows, node.updated) if node.updated else rows
 
     def _as_read(
         self, node: FlowNode, name: str, role: Role, origins: tuple[ValueOrigin, ...]
@@ -177,9 +185,16 @@ def _no_keys(name: str) -> Keys:
 
 
 class _Tracer:
-    """Follows one run: which step wrote which name, and which value."""
+    """Follows one run: which step wrote which name, and which value. `origin` has the rows of the
+    results of steps that it has passed."""
 
-    def __init__(self, run: RunDump, launches: Sequence[Launch]) -> None:
+    def __init__(
+        self,
+        run: RunDump,
+        launches: Sequence[Launch],
+        origin: Callable[[ValueOrigin], TensorRow | None],
+    ) -> None:
+        self._run, self._origin = run, origin
         self._launches = {x.index: x for x in launches}
         self._missed: dict[str, list[Launch]] = defaultdict(list)  # not recorded, by scope
         ran = {step.launch for step in run.steps}
@@ -207,13 +222,17 @@ class _Tracer:
         self._near: dict[ValueOrigin, Hashable] = {}
         self._deep: dict[ValueOrigin, Hashable] = {}
 
-    def node(self, run: RunDump, step: RunStep, rows: list[EventRow]) -> FlowNode:
-        facts = run.launch_row(step.launch)
-        place = launched.recorded(run, step)
-        memory = facts.buffers
-        got, written = launched.given(rows), launched.tensors(launched.results(rows))
+    def node(self, step: RunStep) -> FlowNode:
+        facts = self._run.launch_row(step.launch)
+        place = launched.recorded(self._run, step)
+        memory, rows = facts.buffers, self._run.rows(step)
         if step.launch is not None:
             self._pass_over(place.scope, step.launch)
+        updated = frozenset[str]()
+        if changed.without_schema(facts):
+            updated = frozenset(self._updated(place.scope, memory, rows))
+            rows = changed.updating(rows, updated)
+        got, written = launched.given(rows), launched.tensors(launched.results(rows))
         # In a launch that repeats, a name from the previous iteration says nothing.
         again = facts.repeats
         after = {row.arg: row for row in written}
@@ -236,7 +255,20 @@ class _Tracer:
             for _, name, *more in facts.reads
             if more and name in carried
         }
-        return FlowNode(step, place, sources, slots, keys, unread, views)
+        return FlowNode(step, place, sources, slots, keys, unread, views, updated=updated)
+
+    def _updated(
+        self, scope: str, memory: dict[str, str], rows: Sequence[EventRow]
+    ) -> Iterator[str]:
+        """What an operator without a schema is given, and leaves with another value than the one
+        that was written there last."""
+        for row in launched.tensors(launched.reads(rows)):
+            writers = [*self._writers(scope, memory, row.arg).values()]
+            made = self._origin(writers[0]) if len(writers) == 1 and row.phase == "after" else None
+            if made is None or (made.dtype, made.shape) != (row.dtype, row.shape):
+                continue
+            if made.stride == row.stride and saved.same_bits(self._run.path, made, row) is False:
+                yield row.arg
 
     def _pass_over(self, scope: str, launch: int | None) -> None:
         """Forget what the launches wrote that were not recorded between the last one of a scope and
@@ -260,12 +292,12 @@ class _Tracer:
             self.unrecorded.add(argument.buffer)
             self._memory.setdefault((scope, argument.buffer), {}).clear()
 
-    def outputs(self, run: RunDump, nodes: Sequence[FlowNode]) -> FlowNode | None:
+    def outputs(self, nodes: Sequence[FlowNode]) -> FlowNode | None:
         """The outputs of the call among the results of its launches, with their last writers."""
         scopes = {node.place.scope for node in nodes}
         for scope in {*self._missed}:
             self._pass_over(scope, None)
-        returned = next((x for x in run.facts.outputs.items() if x[0] in scopes), None)
+        returned = next((x for x in self._run.facts.outputs.items() if x[0] in scopes), None)
         if returned is None:
             return None
         scope, names = returned
@@ -280,10 +312,11 @@ class _Tracer:
                 rows.append(NoResult(f"{name}, whose last writer was not recorded", False, name))
             elif writers:
                 source = max(writers.values(), key=lambda source: source.step)
-                written = launched.results(run.rows(run.steps[source.step]))
+                row = self._origin(source)
+                assert row is not None
                 got[label] = (source,)
                 earlier[label] = tuple(x for x in writers.values() if x != source)
-                rows.append(renamed(launched.tensors(written)[source.slot], label))
+                rows.append(renamed(row, label))
             elif name in self._inputs:
                 rows.append(NoResult(f"the input {name}", True))
             elif name:
@@ -291,7 +324,7 @@ class _Tracer:
             else:  # the wrapper does not return a variable there
                 rows.append(NoResult("no tensor", True))
         step = RunStep(len(nodes), None, 0, OUTPUTS, 0, 0)
-        place = RecordedLaunch(run.name, len(nodes), None, 0, OUTPUTS, "", scope, 0, (), ())
+        place = RecordedLaunch(self._run.name, len(nodes), None, 0, OUTPUTS, "", scope, 0, (), ())
         keys = _no_keys(OUTPUTS)
         return FlowNode(step, place, got, {}, keys, returned=tuple(rows), earlier=earlier)
 

@@ -51,6 +51,22 @@ def test_what_earlier_launches_and_the_call_had(tmp_path: Path) -> None:
     ]
 
 
+def test_what_an_operator_without_a_schema_left_with_another_value(tmp_path: Path) -> None:
+    """As one of the program in a C++ wrapper: its arguments are recorded after it, as read."""
+    own = {"kind": "custom_op"}
+    launches = [
+        launch(0, value("buf0", "out", 1.0)),
+        launch(1, value("buf1", "out", 5.0), shown=[value("buf0", mean=1.0)], **own),
+        launch(2, value("buf2", "out", 5.0), shown=[value("buf0", mean=2.0)], **own),
+        launch(3, value("buf3", "out"), "buf0"),
+    ]
+    (run,) = open_dump(dumps.write(tmp_path, launches)).runs
+    flow = Flow(run)
+    assert [node.updated for node in flow.nodes] == [set(), set(), {"buf0"}, set()]
+    assert [row.arg for row in results(flow.rows(flow.nodes[2]))] == ["buf0", "buf2"]
+    assert given(tmp_path)[3] == {"buf0": ("in", 2.0)}
+
+
 def test_parts_of_a_buffer_that_several_launches_wrote(tmp_path: Path) -> None:
     memory = {"buf1": "buf3", "buf2": "buf3"}
     parts = [launch(n, value(f"buf{n}", "out", n), buffers=memory) for n in (1, 2)]

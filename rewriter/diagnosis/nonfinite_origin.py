@@ -52,14 +52,6 @@ class Origin:
     absorbed: bool = False
 
 
-def overflow_of(run: RunDump) -> Origin | None:
-    """The origin of the first NaN of one call, if a launch computed the infinities it is from."""
-    if not _ANY_INFINITY.search(run.event_bytes()):
-        return None
-    origin = next(origins_of(run, Allowed(run.manifest.allow)), None)
-    return None if origin is None or origin.overflow is None else origin
-
-
 def infinite_origins_of(run: RunDump, allowed: Allowed) -> Iterator[Origin]:
     """Yield the infinities of one call that a launch computed and no later one absorbs."""
     if not _ANY_INFINITY.search(run.event_bytes()):

@@ -16,9 +16,9 @@ from rewriter.diagnosis.findings import Diagnosis
 from rewriter.diagnosis.findings import Finding as Diagnosed
 from rewriter.diagnosis.next_commands import ALONE, alone, is_saved
 from rewriter.diagnosis.nonfinite_origin import (
+    Origin,
     infinite_origins_of,
     origins_of,
-    overflow_of,
     skipped_note,
 )
 from rewriter.diagnosis.verdict import CrashVerdict
@@ -173,6 +173,7 @@ def _read_run(
     """
     flow = flow_of(dumped)
     allowed = Allowed(dumped.manifest.allow)
+    origins = tuple(origins_of(dumped, allowed))
     nodes = flow.nodes[: len(dumped.steps)]
     launches = [
         replace(
@@ -197,8 +198,8 @@ def _read_run(
                 dumped.name,
                 launches,
                 cut=dumped.cut,
-                overflow=_overflow(dumped, launches),
-                absorbed=tuple(_absorbed(dumped, allowed)),
+                overflow=_overflow(origins, launches),
+                absorbed=tuple(_absorbed(dumped, allowed, origins)),
                 allowed=allowed,
             ),
         ),
@@ -224,23 +225,21 @@ def _tiled(dumped: RunDump, run: ReportedRun) -> ReportedRun:
     return replace(run, launches=tuple(launches))
 
 
-def _absorbed(dumped: RunDump, allowed: Allowed) -> Iterator[NonFinite]:
+def _absorbed(dumped: RunDump, allowed: Allowed, origins: Sequence[Origin]) -> Iterator[NonFinite]:
     """What no result of the call has, though a launch may have made some."""
-    made = tuple(origins_of(dumped, allowed))
-    if made and all(origin.absorbed and origin.state != "read" for origin in made):
+    if origins and all(origin.absorbed and origin.state != "read" for origin in origins):
         yield "nan"
     if not any(True for _ in infinite_origins_of(dumped, allowed)):
         yield "inf"
 
 
 def _overflow(
-    dumped: RunDump, launches: Sequence[ReportedLaunch]
+    origins: Sequence[Origin], launches: Sequence[ReportedLaunch]
 ) -> tuple[ReportedLaunch, ReportedLaunch] | None:
     """The launch whose infinities became the first NaN, and the one that made it of them."""
-    origin = overflow_of(dumped)
-    if origin is None or origin.overflow is None:
+    if not origins or (maker := origins[0].overflow) is None:
         return None
-    return launches[origin.overflow.step.position], launches[origin.node.step.position]
+    return launches[maker.step.position], launches[origins[0].node.step.position]
 
 
 def _reported(dumped: RunDump, launches: Sequence[ReportedLaunch]) -> Iterator[Finding]:

@@ -94,26 +94,22 @@ def _findings(call: CallCheck, *, alone: bool) -> list[Finding]:
         text=tuple(line for check in call.wrong[:_LISTED] for line in _lines(check)),
         whole=True,
     )
-    first = call.first
-    if first is None or call.of is None or not alone:
+    if call.culprit is None or not alone:
         return [outputs]
-    node = node_of(call.of.claim)
+    check, of, other, holds = call.culprit
+    node = node_of(of.claim)
     leaves = (
-        f"does not leave in {call.of.arg} the {node} that the graph gives from the inputs of the "
-        "call"
+        f"does not leave in {of.arg} the {node} that the graph gives from the inputs of the call"
     )
-    what = leaves if node else f"is given {call.of.arg}, of which {call.of.problem}"
-    if call.other is not None:
+    what = leaves if node else f"is given {of.arg}, of which {of.problem}"
+    if other is not None:
         made = "what that made, and this was computed from, is no node of the graph"
-        what += f"; or {call.other.with_line} is wrong: {made}"
-    if call.holds:
-        missing = f"it leaves {call.holds}, and no launch computes {node} of that"
+        what += f"; or {other.with_line} is wrong: {made}"
+    if holds:
+        missing = f"it leaves {holds}, and no launch computes {node} of that"
         what += f"; or a launch behind it is missing: {missing}"
-    text = tuple(_lines(call.of))
-    return [
-        Finding.of(first, "wrong", what, "shown by the whole graph", "likely", text=text),
-        outputs,
-    ]
+    shown = "shown by the whole graph"
+    return [Finding.of(check, "wrong", what, shown, "likely", text=tuple(_lines(of))), outputs]
 
 
 def _lines(output: Checked) -> list[str]:

@@ -173,7 +173,7 @@ _NUMBERS = (int, float, complex)
 def _other(pair: _Pair, problem: str) -> Checked:
     """The check of an argument that is another one as a whole; it agrees without a problem."""
     claim = f"{pair.parameter} = {ast.unparse(pair.wanted)}"
-    return Checked(pair.parameter, claim, Comparison(int(bool(problem)), 1, why=problem))
+    return Checked.as_a_whole(pair.parameter, claim, problem)
 
 
 def as_recorded(numel: int) -> Comparison:

@@ -48,13 +48,12 @@ class CallResults:
     """The results of one recorded call. `last` is the node of what it returns."""
 
     def __init__(self, run: RunDump, flow: Flow, last: FlowNode) -> None:
-        self.run, self.nodes, self._flow, self._last = run, flow.nodes, flow, last
+        self.run, self.flow, self._last = run, flow, last
         self._inputs = {row.arg: row for row in launched.tensors(run.inputs)}
         self._wrapper = wrapper_of(run)
-        self.unrecorded = flow.unrecorded
         self.writers: dict[str, FlowNode] = {}  # the last launch that wrote a buffer
         self._parts: dict[str, list[tuple[TensorRow, LaunchRow]]] = {}
-        for node in self.nodes:
+        for node in self.flow.nodes:
             if node.step.launch is None or node.place.scope != last.place.scope:
                 continue
             facts = run.launch_row(node.step.launch)
@@ -106,10 +105,10 @@ class CallResults:
         if view is None:
             return None
         source = self._last.given[row.arg][0]
-        written = self._flow.origin(source)
+        written = self.flow.origin(source)
         if written is None:
             return None
-        facts = self.run.launch_row(self.nodes[source.step].step.launch)
+        facts = self.run.launch_row(self.flow.nodes[source.step].step.launch)
         part = _OFFSET.search(_expression(written, facts))
         if part is not None and part[1] != "0":
             return None
@@ -122,14 +121,14 @@ class CallResults:
 
     def _parts_of(self, name: str) -> list[tuple[TensorRow, LaunchRow]]:
         """What launches wrote to a buffer. Raises `UncheckedError` if one was not recorded."""
-        if name in self.unrecorded:
+        if name in self.flow.unrecorded:
             raise UncheckedError(f"what else writes {name} was not recorded")
         return self._parts.get(name, [])
 
     def _stride(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
         """How a buffer lies in memory by what launches were given, where that is not as the graph
         says: a convolution may want it channels-last. Empty if no launch was given all of it."""
-        for node in self.nodes:
+        for node in self.flow.nodes:
             for row in received.given(self.run.rows(node.step)).values():
                 if row.arg == name and row.shape == shape and row.stride:
                     return tuple(row.stride)
@@ -140,7 +139,7 @@ class CallResults:
         facts = self.run.launch_row(launch)
         for name, row in received.given(self.run.rows(node.step)).items():
             root = launched.buffer_of(facts, name)
-            parts = [] if root in self.unrecorded else self._parts.get(root, [])
+            parts = [] if root in self.flow.unrecorded else self._parts.get(root, [])
             is_whole = any(part.size >= row.size for part, _ in parts)
             if not parts or is_whole or name in self._inputs:
                 continue
@@ -158,7 +157,7 @@ class CallResults:
         before: torch.Tensor | None,
     ) -> Left:
         """Put a tensor together from what launches wrote into its memory, in their order."""
-        if not are_writes_recorded(self.run, self.unrecorded, (whole.arg,)):
+        if not are_writes_recorded(self.run, self.flow.unrecorded, (whole.arg,)):
             raise UncheckedError(f"what else writes {whole.arg} was not recorded")
         shape, stride = whole.shape, tuple(whole.stride or ())
         dtype = received.load(self.run, parts[0][0]).dtype
@@ -216,3 +215,11 @@ def _lies_otherwise(part: TensorRow, shape: tuple[int, ...], stride: tuple[int, 
     axes = list(zip(part.shape, part.stride, shape, stride, strict=True))
     is_slice = all(size <= whole for size, _, whole, _ in axes)
     return is_slice and any(size > 1 and number != other for size, number, _, other in axes)
+
+
+def unwritten_places(marked: torch.Tensor) -> str:
+    """Which elements no launch writes, in words."""
+    places = marked.reshape(-1).nonzero().reshape(-1)
+    first, final = int(places[0]), int(places[-1])
+    some = "elements" if final - first + 1 == places.numel() else "some of the elements"
+    return f"{some} {first} to {final} of {marked.numel():,} are written by no launch"

@@ -74,6 +74,11 @@ class Checked:
     claim: str
     comparison: Comparison
 
+    @classmethod
+    def as_a_whole(cls, arg: str, claim: str, problem: str) -> Checked:
+        """One that is wrong as a whole; without a `problem`, it agrees."""
+        return cls(arg, claim, Comparison(int(bool(problem)), 1, why=problem))
+
     @property
     def agrees(self) -> bool:
         return self.comparison.agrees

@@ -195,9 +195,9 @@ def test_an_output_that_no_launch_writes_is_wrong(tmp_path: Path) -> None:
     assert [(one.arg, one.problem) for one in call.wrong] == [
         ("buf1", "nothing is written by a launch")
     ]
-    assert call.first is not None
-    assert call.of is not None
-    assert (call.first.launch, call.of.problem) == (0, "it only writes a copy, buf1.clone()")
+    assert call.culprit is not None
+    at, problem = call.culprit.check.launch, call.culprit.of.problem
+    assert (at, problem) == (0, "it only writes a copy, buf1.clone()")
     # What a launch without a record may write, and what has no value, is not compared.
     unknown = _of_wrapper(tmp_path / "b", "buf1", "buf1", TWO)
     said = "buf1, whose last writer was not recorded"
@@ -223,8 +223,10 @@ def test_an_update_that_is_lost_names_the_launch_that_has_to_write_it(
 ) -> None:
     call = _of_wrapper(tmp_path, given, "", UPDATES, computes)
     assert [one.arg for one in call.wrong] == ["arg0_1"]
-    assert (None if call.first is None else call.first.launch) == launch
-    assert ("" if call.of is None else call.of.problem) == problem
+    found = call.culprit
+    assert (found and (found.check.launch, found.of.problem)) == (
+        None if launch is None else (launch, problem)
+    )
 
 
 @pytest.mark.parametrize(
@@ -256,7 +258,7 @@ def test_a_view_that_is_returned_is_the_one_of_the_graph(
     (call,) = check_outputs(dump)
     problem = f"the call returns {returned}, which is another view than the graph returns"
     assert [x.problem for x in call.wrong] == [problem] * is_wrong
-    assert (call.reason, len(call.outputs), call.first) == ("", 1, None)
+    assert (call.reason, len(call.outputs), call.culprit) == ("", 1, None)
 
 
 def test_a_view_begins_where_its_buffer_does_and_not_where_a_launch_wrote(tmp_path: Path) -> None:
@@ -317,10 +319,9 @@ def test_a_part_that_is_written_elsewhere_names_the_launch_that_wrote_it(
     ]
     (call,) = check_outputs(dump, checks)
     assert bool(call.wrong) == bool(elsewhere)
-    assert (None if call.first is None else call.first.launch) == launch
-    if launch is not None:
-        assert call.of is not None
-        assert call.of.problem == (
+    assert (call.culprit and call.culprit.check.launch) == launch
+    if call.culprit is not None:
+        assert call.culprit.of.problem == (
             f"elements {32 * launch} to {32 * launch + 31} of 64 are written by no launch: "
             f"{('sin', 'cos')[launch]}, which belongs there, is in {elsewhere}, and nothing reads "
             "that"
@@ -359,7 +360,7 @@ def call(args):
     check = checked(step=2, launch=2, kernel="extern_kernels.add", route="graph", results=(result,))
     (call,) = check_outputs(dump, [check])
     assert [x.arg for x in call.wrong] == ["buf2"]
-    assert (call.first and call.first.launch) == named
+    assert (call.culprit and call.culprit.check.launch) == named
 
 
 @pytest.mark.parametrize(
@@ -400,11 +401,10 @@ def call(args):
         checked(step=2, launch=1, kernel="extern_kernels.add", outcome="unchecked", route=""),
     ]
     (call,) = check_outputs(dump, checks)
-    assert call.first is not None
-    assert call.of is not None
-    assert call.first.launch == named
-    assert call.of.claim.startswith("add = " if named else "mul = ")
-    assert (None if call.other is None else call.other.launch) == other
+    assert call.culprit is not None
+    assert call.culprit.check.launch == named
+    assert call.culprit.of.claim.startswith("add = " if named else "mul = ")
+    assert (call.culprit.other and call.culprit.other.launch) == other
     (found, _) = of_calls([call]).findings
     assert ("or #0 extern_kernels.mul (line 30) is wrong: " in found.what) == (other is not None)
 
@@ -446,8 +446,9 @@ def test_a_launch_that_is_missing_is_looked_for_behind_what_it_reads(
         checked(step=3, launch=2, kernel="cpp_add", route="graph", results=(of_add,)),
     ]
     (call,) = check_outputs(dump, checks)
-    assert call.first is not None
-    assert (call.first.launch, call.holds) == ((1, "") if is_elsewhere else (0, "sin"))
+    assert call.culprit is not None
+    at, holds = call.culprit.check.launch, call.culprit.holds
+    assert (at, holds) == ((1, "") if is_elsewhere else (0, "sin"))
     (found, _) = of_calls([call]).findings
     missing = (
         "; or a launch behind it is missing: it leaves sin, and no launch computes cumsum of that"
@@ -524,8 +525,8 @@ def test_a_wrong_result_that_was_not_checked_names_the_launch_that_wrote_it(tmp_
     """Other results of the launch may have been checked, and be right."""
     call = _of_wrapper(tmp_path, "buf1", "", GRAPH.replace("(mul, 1)", "(mul, 2)"))
     assert [one.arg for one in call.wrong] == ["buf0"]
-    assert call.first is not None
-    assert call.first.launch == 0
+    assert call.culprit is not None
+    assert call.culprit.check.launch == 0
 
 
 def test_a_part_that_no_launch_writes_is_found_whatever_its_graph_gives(

@@ -6,7 +6,6 @@ none of them writes is uninitialised memory.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,21 +16,14 @@ from msgspec import structs
 from rewriter.diagnosis.verification import received
 from rewriter.diagnosis.verification.bounded import UncheckedError
 from rewriter.diagnosis.verification.graph_types import TensorType
-from rewriter.diagnosis.verification.returned_views import ReturnedView, returned_views
+from rewriter.diagnosis.verification.replacing.layouts import Layout, layouts, view_in
+from rewriter.diagnosis.verification.returned_views import ReturnedView, returned_views, text_of
 from rewriter.dump import dataflow, launched
 from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.documents import LaunchRow
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import TensorRow, renamed
 from rewriter.execution.dumped_wrappers import are_writes_recorded, wrapper_of
-
-# Sizes, strides, and where it begins, in elements.
-_VIEW = re.compile(
-    r"^\s*(?:auto )?(\w+) = (?:reinterpret_tensor\(\w+, \([^()]*\), \([^()]*\), (\d+)\)"
-    r"|wrap_with_raii_handle_if_needed\(reinterpret_tensor_wrapper\(\w+, \d+, \w+, \w+, (\d+)L?\))",
-    re.MULTILINE,
-)
-_OFFSET = re.compile(r"reinterpret_tensor\(\w+, .*, (\d+)\)$")
 
 
 @dataclass(frozen=True)
@@ -109,8 +101,8 @@ class CallResults:
         if written is None:
             return None
         facts = self.run.launch_row(self.flow.nodes[source.step].step.launch)
-        part = _OFFSET.search(_expression(written, facts))
-        if part is not None and part[1] != "0":
+        part = view_in(_expression(written, facts), {})
+        if part is not None and part.offset != "0":
             return None
         taken = view.taken_from(written, received.load(self.run, row))
         return None if taken is None else (view, taken)
@@ -179,19 +171,16 @@ class CallResults:
     def _offset(self, row: TensorRow, facts: LaunchRow, whole: TensorRow) -> int:
         """Where a part begins in the memory of its buffer, in elements."""
         expression = _expression(row, facts)
-        if match := _OFFSET.search(expression):
-            return int(match[1])
         if expression == whole.arg:
             return 0
-        if (found := self._views.get(launched.variable(row.arg))) is None:
+        view = view_in(expression, {}) or view_in(launched.variable(row.arg), self._layouts)
+        if view is None or not view.offset.isdecimal():
             raise UncheckedError(f"where {row.arg} begins in {whole.arg} is not known")
-        return found
+        return int(view.offset)
 
     @cached_property
-    def _views(self) -> dict[str, int]:
-        """The variables that are views, and where they begin in their buffers."""
-        text = "" if self._wrapper is None else self._wrapper.plain.data.decode("utf-8", "replace")
-        return {match[1]: int(match[2] or match[3]) for match in _VIEW.finditer(text)}
+    def _layouts(self) -> Mapping[str, Layout]:
+        return layouts(text_of(self._wrapper, self._last.place.scope), ())
 
 
 def _expression(row: TensorRow, facts: LaunchRow) -> str:

@@ -39,16 +39,25 @@ class ReturnedView:
         return memory.as_strided(self.size, self.stride, self.offset)
 
 
+def text_of(wrapper: Wrapper | None, scope: str) -> str:
+    """The text of a function of a wrapper in the notation of Python; empty if it is no entry."""
+    starts = [x.start for x in wrapper.located.entries if x.name == scope] if wrapper else []
+    if wrapper is None or not starts:
+        return ""
+    text = wrapper.plain.data[starts[0] :].decode("utf-8", "replace")
+    # Other functions of C++ may have the same names.
+    return in_python(text.partition("\n}")[0], ())[0] if wrapper.language == "cpp" else text
+
+
 def returned_views(wrapper: Wrapper | None, scope: str) -> Mapping[int, ReturnedView]:
     """The views that a function of a wrapper returns, by their places among what it returns. Those
     whose sizes are no plain numbers are left out."""
     entry = next((x for x in wrapper.located.entries if x.name == scope), None) if wrapper else None
     if wrapper is None or entry is None:
         return {}
-    text = wrapper.plain.data[entry.start :].decode("utf-8", "replace")
+    text = text_of(wrapper, scope)
     if wrapper.language == "cpp":  # a view is a variable there
-        body = text.partition("\n}")[0]  # other functions may have the same names
-        known = layouts(in_python(body, ())[0], ())
+        known = layouts(text, ())
         views = [known[name].view if name in known else None for name in entry.returned]
     else:
         match = _RETURN.search(text)

@@ -92,7 +92,6 @@ def rule(
     *,
     order: Sequence[str] = (),
     steps: Sequence[DiagnosisStep] = (),
-    next_command: str = "",
 ) -> Diagnosis:
     """The diagnosis of all examinations. `order` are the names of the calls as they ran."""
     parts = tuple(examined)
@@ -109,7 +108,7 @@ def rule(
         suspects,
         tuple(dict.fromkeys(note for part in parts for note in part.notes)),
         tuple(steps),
-        next_command,
+        "",
         *map(sum, zip(*counts, strict=True)),
     )
 

@@ -23,7 +23,7 @@ SAMPLES = 256  # calls of a wrapper that are read
 _LEAST = 3  # calls that have a trend
 _NAMES = {"time": "time in µs", "magnitude": "max |x|", "nan": "NaN", "inf": "Inf"}
 _SIZE = 1 << 16  # the work of a call, for `parallel`
-_BARS, _CROSS = "▁▂▃▄▅▆▇█", "x"
+_BARS, _CROSS, _COLUMNS = "▁▂▃▄▅▆▇█", "x", 40
 _WIDE = 100.0  # from the smallest to the largest value: then the scale is that of the logarithm
 
 _OF: dict[str, Callable[[LightRow], Number]] = {
@@ -200,9 +200,9 @@ def levels(values: Sequence[float | None], width: int) -> list[float | None]:
     return made
 
 
-def sparkline(values: Sequence[float | None], width: int = 40) -> str:
+def sparkline(values: Sequence[float | None]) -> str:
     """The values in one line of text; a cross where one is not finite or is missing."""
     top = len(_BARS) - 1
     return "".join(
-        _CROSS if level is None else _BARS[round(level * top)] for level in levels(values, width)
+        _CROSS if level is None else _BARS[round(level * top)] for level in levels(values, _COLUMNS)
     )

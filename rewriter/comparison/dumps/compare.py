@@ -208,7 +208,7 @@ def compare_runs(
     measured = _measured(both, unread)
     launches = []
     for comparison in unread:
-        launches.append(launch := _finished(both, comparison, measured))
+        launches.append(launch := _finished(comparison, measured))
         # Inputs and outputs are not launches; launches of B alone are not in the total.
         if launch.a and launch.a.launch is not None:
             report()
@@ -237,9 +237,7 @@ def _measured(both: _Both, launches: Iterable[LaunchComparison]) -> Iterator[Met
         yield metrics
 
 
-def _finished(
-    both: _Both, launch: LaunchComparison, measured: Iterator[Metrics]
-) -> LaunchComparison:
+def _finished(launch: LaunchComparison, measured: Iterator[Metrics]) -> LaunchComparison:
     """A launch with the next metrics from `measured`."""
     if not launch.matched:
         return launch

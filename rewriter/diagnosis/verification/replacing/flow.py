@@ -169,7 +169,7 @@ class Flow:
             if likely.get(value) in found:
                 self._held[value] = likely[value]
                 continue
-            fit = [x for x in found if all(self._serves(x, value, y) for y in self._readers[value])]
+            fit = [x for x in found if all(self._serves(x, y) for y in self._readers[value])]
             if len({self._same[x] for x in fit}) == 1 and not self._is_elsewhere(fit[0], value):
                 self._held[value] = fit[0]
 
@@ -238,8 +238,8 @@ class Flow:
                     waiting.append(node.name)
         return [x for x in self.graph.nodes if x in found and x not in given]
 
-    def _serves(self, name: str, value: Value, reader: int) -> bool:
-        """Whether a launch that reads a value can compute what it writes, if that is this node."""
+    def _serves(self, name: str, reader: int) -> bool:
+        """Whether a launch that reads a value can compute what it writes if the value is a node."""
         launch = self._launches[reader]
         given = {*self._given(launch), name}
 

@@ -14,7 +14,7 @@ from rewriter.commands._probed_runs import ProbedRun
 from rewriter.commands._verify import given_graphs, register_operators
 from rewriter.commands.diagnose import Arguments
 from rewriter.core.terminal import message
-from rewriter.diagnosis import heap, plain_python, ruling, sanitized, values_needed
+from rewriter.diagnosis import heap, plain_python, ruling, sanitized
 from rewriter.diagnosis.corruption import examine_corruption
 from rewriter.diagnosis.evidence import evidence_of
 from rewriter.diagnosis.expected import ComparedCall, compare_outputs
@@ -96,14 +96,12 @@ def examined(
     if first.dump is not None:
         # A run with saved values says more: which elements they are, and what they were made from.
         verdicts = _with_nan(first if values is None else values, first)
-        if (
-            first.skipped and not first.nonfinite
-        ):  # a run of a few calls does not show that it recovers
-            verdicts = ()
+        if first.skipped and not first.nonfinite:
+            verdicts = ()  # a run of a few calls does not show that it recovers
         yield ruling.of_nonfinite(
             verdicts,
             verification,
-            launches=values_needed.launches(first.dump),
+            launches=open_dump(first.dump).launches,
             is_random=first.is_random,
             following=first.following(verdicts, selection),
         )

@@ -197,7 +197,7 @@ def coverage(dumps: Sequence[Dump], checks: set[Check]) -> tuple[Coverage, ...]:
 def share(dumps: Sequence[Dump], known: Sequence[Coverage], left: int = 0) -> Examined:
     """How many of the launches that ran were looked at: by the guard bands, if there are any, and
     with two fillings, but for those that are `left`."""
-    ran = sum(step.launch is not None for dump in dumps for run in dump.runs for step in run.steps)
+    ran = sum(dump.launches for dump in dumps)
     seen = [x.covered.get("launches compared", 0) for x in known if x.check == "bounds"]
     return Examined(checked=max(0, min([ran - left, *seen])), launches=ran)
 

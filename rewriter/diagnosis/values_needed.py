@@ -15,11 +15,6 @@ _MOST = 3  # calls of a wrapper: its first and its second one, and the last
 _FACTOR = 4  # inputs are saved before and after a launch, and results as well
 
 
-def launches(dump: Path) -> int:
-    """The number of recorded launches."""
-    return sum(step.launch is not None for run in open_dump(dump).runs for step in run.steps)
-
-
 def calls(dump: Path, limit: int, nonfinite: Sequence[NonFiniteVerdict] = ()) -> str:
     """The calls to record, as `--calls` takes them: the one with the first NaN, or else the first
     calls that fit into `limit` bytes, and the last one; and those with NaN that are absorbed.

@@ -293,6 +293,11 @@ class Dump:
         return run.parents[1] if _RUN_PATH.search(run.as_posix()) else self.path
 
     @property
+    def launches(self) -> int:
+        """How many launches ran."""
+        return sum(step.launch is not None for run in self.runs for step in run.steps)
+
+    @property
     def allowed(self) -> Allowed:
         """The values that may be NaN or infinite."""
         return Allowed(self.manifest.allow)

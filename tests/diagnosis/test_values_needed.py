@@ -9,6 +9,7 @@ import pytest
 
 import dumps
 from rewriter.diagnosis import nonfinite, values_needed
+from rewriter.dump.reading import open_dump
 
 
 def _dump(tmp_path: Path, calls: int, *, nan: int = -1, **fields: Any) -> Path:
@@ -47,4 +48,4 @@ def test_launches_that_did_not_fit_are_recorded_once_more(tmp_path: Path) -> Non
     other = _dump(tmp_path / "other", 1, unsaved="the disk is full")
     assert values_needed.unsaved(other) is None
     assert values_needed.is_saved(other, "rank0/run0", 0, 0)
-    assert values_needed.launches(other) == 2
+    assert open_dump(other).launches == 2

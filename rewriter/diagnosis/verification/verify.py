@@ -71,7 +71,7 @@ def verify(
             hint="Record them: `rewriter run … --probe save --args all --when both`.",
         )
     checks: list[LaunchCheck] = []
-    total = sum(step.launch is not None for run in opened.runs for step in run.steps)
+    total = opened.launches
 
     def checks_of(run: RunDump) -> Iterator[LaunchCheck]:
         return _Call(run, graphs, references).checks()

@@ -213,7 +213,7 @@ def _corruption(session: _Session, dump: Dump) -> Examined:
     changed = [value for value in changed_values(dump)[0] if value.is_open]
     if not changed:
         return examine_corruption(dump)
-    calls = sorted({value.run.facts.call or 0 for value in changed})
+    calls = sorted({value.run.call_index or 0 for value in changed})
     selection = replace(
         session.selection,
         tensors=tuple(sorted({value.name for value in changed})),

@@ -341,5 +341,5 @@ def _judged(again: _Again) -> UnwrittenRead | None:
 def launches_of(differences: Sequence[Difference]) -> tuple[list[range], str]:
     """The launches and the calls of these, as a selection takes them."""
     launches = sorted({difference.place[1] for difference in differences})
-    calls = sorted({difference.pair.first.facts.call or 0 for difference in differences})
+    calls = sorted({difference.pair.first.call_index or 0 for difference in differences})
     return [range(n, n + 1) for n in launches], ",".join(map(str, calls))

@@ -315,7 +315,7 @@ def _outputs(dump: Dump) -> Iterator[tuple[_Key, _Fingerprints]]:
         last = dataflow.outputs(flow.nodes)
         if last is None:
             continue
-        call = run.sha256, run.facts.call or 0
+        call = run.sha256, run.call_index or 0
         for name, returned in zip(run.facts.outputs[last.place.scope], last.returned, strict=True):
             if isinstance(returned, NoResult) and not returned.is_known:
                 yield (*call, name), ((), ())

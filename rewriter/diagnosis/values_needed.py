@@ -28,7 +28,7 @@ def calls(dump: Path, limit: int, nonfinite: Sequence[NonFiniteVerdict] = ()) ->
     numbers: dict[tuple[object, ...], list[int]] = defaultdict(list)
     size = 0
     for run in runs:
-        number = run.facts.call if isinstance(run.facts.call, int) else 0
+        number = run.call_index or 0
         which = (run.rank, run.facts.pid, run.artifact, run.copy)
         if run.name in with_nan:
             return str(number)

@@ -55,8 +55,8 @@ class EagerCall(Struct, frozen=True):
             run
             for run in dump.runs
             if run.facts.pid == self.pid
-            and isinstance(run.facts.started, (int, float))
-            and self.started <= run.facts.started <= self.ended
+            and run.started is not None
+            and self.started <= run.started <= self.ended
         ]
 
 

@@ -42,6 +42,7 @@ from rewriter.dump.rows import (
 
 MEMORY = "memory.jsonl"
 _KEPT_BYTES = 32 << 20  # some 100,000 rows
+_YEAR_10000 = 253_402_300_800  # in seconds since 1970
 _RUN_PATH = re.compile(r"rank(\d+)/run(\d+)$")
 _UNKNOWN = LaunchRow(launch=0)
 _R = TypeVar("_R", bound=EventRow)
@@ -105,9 +106,21 @@ class RunDump:
         return self.facts.artifact
 
     @property
+    def call_index(self) -> int | None:
+        """The number of the call of its wrapper, from 0, as `--calls` counts; `None` if unknown."""
+        return self.facts.call if isinstance(self.facts.call, int) else None
+
+    @property
     def call(self) -> int:
-        """The number of the call of its wrapper, from 1; 0 if that is not recorded."""
-        return self.facts.call + 1 if isinstance(self.facts.call, int) else 0
+        """The same from 1; 0 if that is not recorded."""
+        return 0 if self.call_index is None else self.call_index + 1
+
+    @property
+    def started(self) -> float | None:
+        """When it began, in seconds of the wall clock; `None` if that is not known, or no date."""
+        started = self.facts.started
+        is_date = isinstance(started, (int, float)) and 0 <= started < _YEAR_10000
+        return float(started) if is_date else None
 
     @property
     def sha256(self) -> str:
@@ -165,9 +178,7 @@ class RunDump:
     def _turn(self) -> int | None:
         """The number of the call in the cycle of the model's pieces: a model calls these in turn,
         as different copies of a wrapper, or as calls of one copy."""
-        if self.copy is not None:
-            return self.copy
-        return self.facts.call if isinstance(self.facts.call, int) else None
+        return self.call_index if self.copy is None else self.copy
 
     @cached_property
     def cut(self) -> bool:

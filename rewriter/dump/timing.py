@@ -105,7 +105,7 @@ def trace(runs: Sequence[RunDump]) -> Json:
         raise RewriterError(
             "no-times", "no launch of these calls was timed", hint="Record with `--probe time`."
         )
-    first = min(_started(run) for run in runs)
+    first = min(run.started or 0.0 for run in runs)
     tracks: dict[tuple[int, object, str], int] = {}
     events: list[Json] = []
     names: list[Json] = []
@@ -115,7 +115,7 @@ def trace(runs: Sequence[RunDump]) -> Json:
             tracks[track] = len(tracks)
             names += _names(run, tracks[track])
         # The times of a call are relative to its own start.
-        events += _events(run, tracks[track], (_started(run) - first) * 1e6)
+        events += _events(run, tracks[track], ((run.started or 0.0) - first) * 1e6)
     events.sort(key=lambda event: event["ts"])
     return {"displayTimeUnit": "ms", "traceEvents": [*names, *events]}
 
@@ -126,12 +126,6 @@ def write_trace(dump: Path) -> Path:
     content = json_text.encode(trace(open_dump(dump).runs))
     files.write(path, f"{content}\n".encode(), overwrite=True)
     return path
-
-
-def _started(run: RunDump) -> float:
-    """When a call began, in seconds of the wall clock."""
-    started = run.facts.started
-    return float(started) if isinstance(started, (int, float)) and started < 1e12 else 0.0
 
 
 def _timed(run: RunDump) -> Iterator[tuple[int, TimeRow]]:

@@ -108,9 +108,7 @@ def _inputs(run: RunDump, names: tuple[str, ...], rows: list[EventRow]) -> Itera
     unsaved = [row.arg for row in tensors if not _is_there(run, row)]
     if (names and not given) or unsaved:
         what = f"{some(unsaved, _LISTED)} of the inputs" if unsaved else "the inputs"
-        call = run.facts.call
-        # Only this call is needed; `call` counts as `--calls` does.
-        only = f" --calls {call}" if isinstance(call, int) and call > 0 else ""
+        only = f" --calls {run.call_index}" if run.call_index else ""
         raise RewriterError(
             "no-saved-inputs",
             f"{run.path}: {what} of the call {'was' if len(unsaved) == 1 else 'were'} not saved",

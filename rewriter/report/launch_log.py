@@ -65,13 +65,11 @@ def _launches(run: RunDump) -> dict[tuple[int, str], dict[str, Json]]:
 
 
 def _launch(run: RunDump, launch: int, kernel: str, arguments: dict[str, Json]) -> Json:
-    facts = run.facts
-    started = facts.started if isinstance(facts.started, int | float) else 0
     text = f"{kernel} {run.sha256}"
     return {
         "event_type": "launch",
-        "pid": facts.pid or 0,
-        "timestamp": datetime.fromtimestamp(started, timezone.utc).isoformat(),
+        "pid": run.facts.pid or 0,
+        "timestamp": datetime.fromtimestamp(run.started or 0, timezone.utc).isoformat(),
         "name": kernel,
         "grid": [],
         "stack": [
@@ -84,7 +82,7 @@ def _launch(run: RunDump, launch: int, kernel: str, arguments: dict[str, Json]) 
         },
         "extracted_args": arguments,
         "rank": run.rank,
-        "call": facts.call if isinstance(facts.call, int) else None,
+        "call": run.call_index,
         "launch": launch,
     }
 

@@ -189,7 +189,7 @@ def _read_run(
         artifact=dumped.artifact,
         names=dumped.names,
         call=dumped.call,
-        started=_moment(dumped.facts.started),
+        started=_moment(dumped.started),
         launches=tuple(launches),
         findings=(
             *_reported(dumped, launches),
@@ -365,12 +365,6 @@ def facts(
     return tuple((name, text) for name, text in pairs if text)
 
 
-def _moment(seconds: object) -> str:
-    """Empty for what is no moment of the calendar."""
-    if not isinstance(seconds, (int, float)):
-        return ""
-    try:
-        moment = datetime.fromtimestamp(seconds, tz=timezone.utc)
-    except (OverflowError, ValueError, OSError):
-        return ""
-    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
+def _moment(seconds: float | None) -> str:
+    moment = None if seconds is None else datetime.fromtimestamp(seconds, tz=timezone.utc)
+    return "" if moment is None else moment.strftime("%Y-%m-%d %H:%M:%S UTC")

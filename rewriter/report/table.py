@@ -68,15 +68,14 @@ def encoded(made: pyarrow.Table, suffix: str) -> bytes:
 
 
 def _rows(run: RunDump) -> Iterator[dict[str, Any]]:
-    facts = run.facts
     of_call = {
         "run": run.name,
         "rank": run.rank,
-        "pid": facts.pid or None,
+        "pid": run.facts.pid or None,
         "wrapper": run.artifact,
         "graph": run.names.graph or None,
-        "call": facts.call if isinstance(facts.call, int) else None,
-        "started": facts.started if isinstance(facts.started, int | float) else None,
+        "call": run.call_index,
+        "started": run.started,
     }
     for row in run.events():
         launch, iteration = row.which

@@ -21,7 +21,7 @@ BACKWARD = EagerCall(
 
 def _run(name: str, started: float) -> Any:
     return SimpleNamespace(
-        name=name, artifact="one.py", facts=SimpleNamespace(pid=0, started=started)
+        name=name, artifact="one.py", started=started, facts=SimpleNamespace(pid=0)
     )
 
 

@@ -34,7 +34,7 @@ from rewriter.dump.reading import open_dump
 from rewriter.execution.conclusion import Conclusion, write_conclusion
 from rewriter.instrumentation.instrument import instrument
 from rewriter.instrumentation.select import select
-from rewriter.report import model, sources
+from rewriter.report import launch_log, model, sources
 from rewriter.report.compared import report as compared_report
 from rewriter.report.page import isolated, page
 from rewriter.report.tensor_error import error_of
@@ -366,6 +366,8 @@ def test_a_moment_outside_the_calendar_is_unknown(tmp_path: Path, started: objec
     facts = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**facts, "started": started}))
     assert model.report(open_dump(run)).runs[0].started == ""
+    (_, launch) = launch_log.events(open_dump(run).runs, sources.of_dump())
+    assert launch["timestamp"].startswith("1970-01-01")
 
 
 def test_a_file_of_something_else_is_a_note(tmp_path: Path) -> None:

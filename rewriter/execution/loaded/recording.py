@@ -43,7 +43,7 @@ class LaunchRecord:
     @property
     def call(self) -> int | None:
         """The number of the call of the wrapper, counted from 0 in the block."""
-        return self.run.facts.call if isinstance(self.run.facts.call, int) else None
+        return self.run.call_index
 
     @property
     def launch(self) -> int | None:
@@ -134,7 +134,7 @@ class ProbedCalls:
 def _cells(run: RunDump, row: EventRow, columns: int) -> list[str]:
     launch, iteration = row.which
     index = "" if launch is None else f"{launch}.{iteration}" if iteration else f"{launch}"
-    call = "" if run.facts.call is None else str(run.facts.call)
+    call = "" if run.call_index is None else str(run.call_index)
     cells = [short(run.artifact), call, index, row.kernel, row.phase]
     cells.append(f"{row.role} {row.arg}" if isinstance(row, ValueRow) else "")
     if isinstance(row, TensorRow):

@@ -20,7 +20,7 @@ from rewriter.core.exit_status import ExitStatus
 from rewriter.core.terminal import message
 from rewriter.diagnosis import nonfinite, ruling, triage
 from rewriter.diagnosis.findings import DiagnosisStep
-from rewriter.diagnosis.nonfinite import NonFinite
+from rewriter.diagnosis.nonfinite import Searched
 from rewriter.diagnosis.verdict import CrashVerdict, NonFiniteVerdict, Verdict
 from rewriter.diagnosis.verdict_text import OPTIONS, next_command
 from rewriter.dump.directory import dump_directory
@@ -80,9 +80,9 @@ class ProbedRun:
         return self._searched.skipped
 
     @cached_property
-    def _searched(self) -> NonFinite:
+    def _searched(self) -> Searched:
         if self.dump is None:
-            return NonFinite()
+            return Searched()
         return nonfinite.search(self.dump, values=True, known_before=self.known_before)
 
     def following(self, verdicts: Sequence[Verdict], selection: Selection) -> tuple[str, ...]:

@@ -114,7 +114,7 @@ def run(
     )
     if result.ended.interrupted:
         raise InterruptedRunError(result)
-    verdicts = () if result.dump is None else nonfinite.examine(result.dump)
+    verdicts = () if result.dump is None else nonfinite.search(result.dump).verdicts
     return with_code(result, verdicts)
 
 

@@ -31,30 +31,19 @@ from rewriter.diagnosis.verdict_values import Held, Producer, VerdictArgument
 from rewriter.dump import launched
 from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.reading import Dump, RunDump, is_recorded, open_dump
-from rewriter.dump.rows import NonFinite as What
-from rewriter.dump.rows import TensorRow
+from rewriter.dump.rows import NonFinite, TensorRow
 from rewriter.dump.saved import where
 from rewriter.execution.dumped_wrappers import flow_of
 from rewriter.model_names.graph import parse_inlined
 
 
-def examine(dump: Path, *, values: bool = False) -> tuple[NonFiniteVerdict, ...]:
-    """The verdict about the first NaN in a dump. There are two, the earlier launch first, if
-    infinities were its cause. Without a NaN, the verdict is about the first infinities that a
-    launch computed and no later one absorbs; without those, there is none.
+class Searched(NamedTuple):
+    """The verdict about the first NaN. There are two, the earlier launch first, if infinities were
+    its cause. Without a NaN, the verdict is about the first infinities that a launch computed and
+    no later one absorbs; without those, there is none.
 
-    Values that the dump's `--allow` names are skipped. If `--stop` ended the program, the verdict
-    is about the NaN that ended it. With `values`, torch reads what was saved: where in a tensor the
-    NaN are, and what one of them was made from.
-
-    Raises `RewriterError` if the dump is not as a runtime writes it.
-    """
-    return search(dump, values=values).verdicts
-
-
-class NonFinite(NamedTuple):
-    """What `examine` says, and the names of the calls that it passed over: of backward graphs,
-    whose gradients a scaled loss makes infinite, and no weight has taken.
+    `skipped` are the names of the calls that were passed over: of backward graphs, whose gradients
+    a scaled loss makes infinite, and no weight has taken.
 
     `absorbed` are the verdicts about NaN that no result of their call has, one for each launch.
     Those of one, a fault if there is one, are in `verdicts`, too, if there are no others."""
@@ -70,12 +59,19 @@ def search(
     values: bool = False,
     among: Sequence[RunDump] | None = None,
     known_before: bool = False,
-) -> NonFinite:
-    """As `examine`, with the calls that it passed over; of all calls, or of those `among`.
-    `known_before`: another run has recorded what was before the calls of this dump."""
+) -> Searched:
+    """Search the calls of a dump, or those `among` them. `known_before`: another run has recorded
+    what was before these.
+
+    Values that the dump's `--allow` names are skipped. If `--stop` ended the program, the verdict
+    is about the NaN that ended it. With `values`, torch reads what was saved: where in a tensor the
+    NaN are, and what one of them was made from.
+
+    Raises `RewriterError` if the dump is not as a runtime writes it.
+    """
     if isinstance(dump, Path):
         if not is_recorded(dump):
-            return NonFinite()
+            return Searched()
         dump = open_dump(dump)
     runs = sorted(dump.runs if among is None else among, key=lambda run: (run.number, run.rank))
     passed: frozenset[str] | None = None
@@ -86,9 +82,9 @@ def search(
     def is_finite(run: RunDump) -> bool:
         return all(origin.absorbed for look in looks for origin in look(run, allowed))
 
-    def found(verdicts: tuple[NonFiniteVerdict, ...]) -> NonFinite:
+    def found(verdicts: tuple[NonFiniteVerdict, ...]) -> Searched:
         every = tuple(chain.from_iterable(absorbed.values()))
-        return NonFinite(verdicts, passed or frozenset(), every)
+        return Searched(verdicts, passed or frozenset(), every)
 
     for look, run in product(looks, runs):
         for origin in look(run, allowed):
@@ -121,7 +117,7 @@ class _OriginVerdicts:
 
     def verdicts(self) -> tuple[NonFiniteVerdict, ...]:
         origin = self._origin
-        what: What = "inf" if origin.state == "infinite" else "nan"
+        what: NonFinite = "inf" if origin.state == "infinite" else "nan"
         made = self._verdict(origin.node, origin.state, origin.rows, what)
         if origin.given:
             of = tuple(self._held(row, "inf") for row in origin.given)
@@ -138,7 +134,7 @@ class _OriginVerdicts:
         return replace(first, effect=effect, notes=notes), self._noted(made)
 
     def _verdict(
-        self, node: FlowNode, state: NonFiniteState, rows: Sequence[TensorRow], what: What
+        self, node: FlowNode, state: NonFiniteState, rows: Sequence[TensorRow], what: NonFinite
     ) -> NonFiniteVerdict:
         run, flow = self._run, self._flow
         saved = next((row for row in rows if row.file), None)
@@ -161,7 +157,7 @@ class _OriginVerdicts:
             absorbed=self._origin.absorbed,
         )
 
-    def _held(self, row: TensorRow, what: What) -> Held:
+    def _held(self, row: TensorRow, what: NonFinite) -> Held:
         place = where(self._run.path, row, what) if self._values else ""
         return Held(row.arg, what, row.count(what), row.numel or 0, place)
 

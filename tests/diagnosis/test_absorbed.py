@@ -14,7 +14,7 @@ from rewriter.commands._documents.program import ProgramRunDocument
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis import values_needed
 from rewriter.diagnosis.judged import judge, with_code
-from rewriter.diagnosis.nonfinite import NonFinite, search
+from rewriter.diagnosis.nonfinite import Searched, search
 from rewriter.diagnosis.ruling import of_nonfinite, rule
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.diagnosis.verification.types import Outcome, Verification
@@ -78,7 +78,7 @@ def _checks(*outcomes: Outcome) -> Verification:
     )
 
 
-def _launches(found: NonFinite) -> list[tuple[int | None, bool]]:
+def _launches(found: Searched) -> list[tuple[int | None, bool]]:
     return [(one.launch, one.absorbed) for one in found.verdicts]
 
 

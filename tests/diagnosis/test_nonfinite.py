@@ -1,4 +1,4 @@
-"""What `nonfinite.examine` says of dumps written by hand: where the first NaN is from."""
+"""What `nonfinite.search` finds of dumps written by hand: where the first NaN is from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import dumps
 from artifacts import get
 from rewriter.core.documents import as_json
 from rewriter.core.exit_status import ExitStatus
-from rewriter.diagnosis.nonfinite import examine
+from rewriter.diagnosis.nonfinite import search
 from rewriter.diagnosis.verdict import NonFiniteVerdict
 from rewriter.diagnosis.verdict_text import describe, next_command, statistics
 from rewriter.dump import names
@@ -46,7 +46,7 @@ def chain(*, nan: int = 4, mask: bool = False, used: bool = True, when: str = "b
 
 def verdicts(tmp_path: Path, found: list[Any], **more: Any) -> tuple[NonFiniteVerdict, ...]:
     inputs = [dumps.value("x", mean=3.0)]
-    return examine(dumps.write(tmp_path / "x.dump", found, inputs=inputs), **more)
+    return search(dumps.write(tmp_path / "x.dump", found, inputs=inputs), **more).verdicts
 
 
 @pytest.mark.parametrize("mask", [False, True])
@@ -58,8 +58,8 @@ def test_the_verdict_is_the_same_where_each_value_is_recorded_once(
     found, inputs = chain(mask=mask, used=used), [dumps.value("x", mean=3.0)]
     once = dumps.each_once(found, inputs)
     assert not any(row["phase"] == "before" for _, rows in once for row in rows)
-    all_of_them = examine(dumps.write(tmp_path / "all.dump", found, inputs=inputs))
-    written = examine(dumps.write(tmp_path / "written.dump", once, inputs=inputs))
+    all_of_them = search(dumps.write(tmp_path / "all.dump", found, inputs=inputs)).verdicts
+    written = search(dumps.write(tmp_path / "written.dump", once, inputs=inputs)).verdicts
     assert written
     for one, other in zip(all_of_them, written, strict=True):
         assert describe(one, next_command="") == describe(other, next_command="")
@@ -67,7 +67,7 @@ def test_the_verdict_is_the_same_where_each_value_is_recorded_once(
 
 def test_without_nan_there_is_no_verdict(tmp_path: Path) -> None:
     assert verdicts(tmp_path, chain(nan=0)) == ()
-    assert examine(tmp_path / "none") == ()
+    assert search(tmp_path / "none").verdicts == ()
 
 
 def test_of_a_cuda_graph_no_values_can_be_saved(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_of_a_cuda_graph_no_values_can_be_saved(tmp_path: Path) -> None:
     assert not outside.captured
     assert outside.wants[0] == "--launches 0 --probe print,save"
     wrong = dumps.value("x", nan=1, captured=True)
-    (came_in,) = examine(dumps.write(tmp_path / "in.dump", [], inputs=[wrong]))
+    (came_in,) = search(dumps.write(tmp_path / "in.dump", [], inputs=[wrong])).verdicts
     assert (came_in.state, came_in.wants) == ("given", ("", ""))
 
 
@@ -183,7 +183,7 @@ def computing(
     launches = [dumps.launch(0, kernel, given, [dumps.value("buf0", "out", nan=5)])]
     dump = dumps.write(folder / "x.dump", launches)
     names.write(dump, {"": names.Names(computes={0: computes})})
-    (only,) = examine(dump)
+    (only,) = search(dump).verdicts
     return only
 
 
@@ -223,7 +223,7 @@ def test_the_line_that_divides_comes_first_and_what_it_divides_by_is_named(tmp_p
     lines = tuple(SourceLine("/m/model.py", number) for number in (11, 6))
     known = names.Names(computes={0: computes}, lines={0: lines}, lowered=_MASKED_MEAN)
     names.write(dump, {sha256: known})
-    (only,) = examine(dump)
+    (only,) = search(dump).verdicts
     assert [line.line for line in only.lines] == [6, 11]
     assert only.notes[-1] == (
         "It computes div = aten.div.Tensor(add_1, sum_1): 0 divided by 0 is NaN, any other number "
@@ -310,7 +310,7 @@ def test_what_a_function_is_given_says_whether_it_is_suspected(
 def test_a_nan_among_the_inputs(tmp_path: Path) -> None:
     dump = dumps.write(tmp_path / "x.dump", [], inputs=[dumps.value("w", mean=1.0)])
     dumps.write(dump, [], inputs=[dumps.value("w", nan=2)], run=1)
-    (only,) = examine(dump)
+    (only,) = search(dump).verdicts
     assert (only.launch, only.state) == (None, "given")
     assert only.headline == (
         "the first NaN is in the inputs of the call: 2 of 32 elements of w, rank 0, 2nd call of "
@@ -357,7 +357,7 @@ def test_how_an_input_moved_over_the_calls(tmp_path: Path) -> None:
         given = dumps.value("x", max=size)
         made = dumps.value("buf0", "out", nan=int(run == 3))
         dumps.write(dump, [dumps.launch(0, "k", [given], [made])], run=run)
-    (only,) = examine(dump)
+    (only,) = search(dump).verdicts
     assert (only.run, only.call) == ("rank0/run3", "4th call of the wrapper")
     text = describe(only, next_command="")
     assert "        max |x| in the 1st to 3rd call: 2, 4, 64" in text
@@ -375,7 +375,7 @@ def test_a_record_of_the_last_calls_alone(tmp_path: Path) -> None:
     for run in (7, 8):
         made = dumps.value("buf0", "out", nan=1)
         dumps.write(dump, [dumps.launch(0, "k", inputs, [made])], inputs=inputs, run=run, call=run)
-    (only,) = examine(dump)
+    (only,) = search(dump).verdicts
     assert (only.state, only.call) == ("given", "8th call of the wrapper")
     assert "The call before it was not recorded" in only.notes[1]
     assert only.wants[0] == "--tensors x --probe print,save --calls 7"
@@ -387,9 +387,9 @@ def test_calls_are_those_of_one_wrapper(tmp_path: Path) -> None:
     dump = dumps.write(tmp_path / "x.dump", fine, artifact="a.py")
     for run in (1, 2):
         dumps.write(dump, found if run == 2 else fine, artifact="b.py", run=run)
-    assert examine(dump)[0].call == "2nd call of the wrapper"
+    assert search(dump).verdicts[0].call == "2nd call of the wrapper"
     dumps.change_facts(dump, run=2, call=20_000)
-    assert examine(dump)[0].call == "20,001st call of the wrapper"
+    assert search(dump).verdicts[0].call == "20,001st call of the wrapper"
 
 
 def test_where_they_lie_in_what_was_saved(tmp_path: Path) -> None:
@@ -398,13 +398,13 @@ def test_where_they_lie_in_what_was_saved(tmp_path: Path) -> None:
     row = dumps.value("buf0", "out", nan=3, file="000000/x.pt")
     launches, tensors = [dumps.launch(0, "k", [], [row])], {"000000/x.pt": tensor}
     dump = dumps.write(tmp_path / "x.dump", launches, tensors=tensors)
-    (only,) = examine(dump, values=True)
+    (only,) = search(dump, values=True).verdicts
     (held,) = only.held
     assert held.where == "the first at [1, 2], in 2 of 4 rows and 2 of 8 columns"
     assert only.wants == ("", "")
     assert f"  NaN in buf0: {held.where}" in describe(only, next_command="")
     torch.save(torch.zeros(3), dump / "rank0/run0/000000/x.pt")
-    assert examine(dump, values=True)[0].held[0].where == ""
+    assert search(dump, values=True).verdicts[0].held[0].where == ""
 
 
 def test_the_next_command(tmp_path: Path) -> None:
@@ -438,7 +438,7 @@ def test_what_was_not_recorded_may_hold_the_nan(tmp_path: Path) -> None:
 
     def found(name: str, given: list[Any], wrapper: bytes) -> NonFiniteVerdict:
         launches = [dumps.launch(2, "extern_kernels.addmm", given, [made])]
-        (only,) = examine(dumps.write(tmp_path / name, launches, wrapper=wrapper))
+        (only,) = search(dumps.write(tmp_path / name, launches, wrapper=wrapper)).verdicts
         return only
 
     assert found("a", [read], b"").state == "made"  # nobody knows that there is more

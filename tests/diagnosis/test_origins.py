@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import dumps
-from rewriter.diagnosis.nonfinite import examine
+from rewriter.diagnosis.nonfinite import search
 from rewriter.diagnosis.verdict import NonFiniteVerdict
 
 value, launch = dumps.value, dumps.launch
@@ -28,7 +28,7 @@ def judged(
     if allow:
         manifest = json.loads((dump / "manifest.json").read_text())
         (dump / "manifest.json").write_text(json.dumps({**manifest, "allow": allow}))
-    return examine(dump, **more)
+    return search(dump, **more).verdicts
 
 
 def test_came_in(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def followed(folder: Path, found: list[Any], **tensors: torch.Tensor) -> list[st
     dump = dumps.write(folder / "x.dump", once, inputs=inputs, tensors=files)
     return [
         text
-        for verdict in examine(dump, values=True)
+        for verdict in search(dump, values=True).verdicts
         for step in verdict.followed
         for text in (str(step), *(one.of(one.name) for one in step.reads))
     ]

@@ -61,7 +61,7 @@ def dump(tmp_path: Path) -> Path:
 
 
 def test_the_verdict_names_the_forward_and_who_wrote_what_it_kept(dump: Path) -> None:
-    (verdict,) = nonfinite.examine(dump)
+    (verdict,) = nonfinite.search(dump).verdicts
     text = describe(verdict, next_command="")
     assert "  backward of model (model.py:9), its forward is fw.py\n" in text
     assert "  at model.py:9 in model: gate = linear(x).sqrt()\n" in text
@@ -94,13 +94,13 @@ def test_a_forward_of_another_process_is_none(tmp_path: Path) -> None:
     forward(tmp_path, 0, 1.0, pid=2)
     backward(tmp_path, 1, kept(1.0), nan=5)
     dumped.write(tmp_path, {"f" * 64: FORWARD, "b" * 64: BACKWARD})
-    (verdict,) = nonfinite.examine(tmp_path)
+    (verdict,) = nonfinite.search(tmp_path).verdicts
     assert all(argument.saved is None for argument in verdict.arguments)
 
 
 def test_a_nan_that_comes_in_says_that_the_forward_was_not_recorded(tmp_path: Path) -> None:
     backward(tmp_path, 0, [dumps.value("sqrt", nan=3)], nan=0)
     dumped.write(tmp_path, {"b" * 64: BACKWARD})
-    (verdict,) = nonfinite.examine(tmp_path)
+    (verdict,) = nonfinite.search(tmp_path).verdicts
     assert verdict.state == "given"
     assert any("Its forward, fw.py, has no record here" in note for note in verdict.notes)

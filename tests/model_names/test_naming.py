@@ -466,7 +466,7 @@ def test_a_dump_has_the_names(named_dump: Path, capsys: pytest.CaptureFixture[st
     assert run.names.inputs["primals_6"].name == "blocks.0.temp"
     main(["report", str(named_dump), "--json"])
     assert "truediv" in capsys.readouterr().out
-    (verdict,) = nonfinite.examine(named_dump)
+    (verdict,) = nonfinite.search(named_dump).verdicts
     assert "  in    primals_6 (blocks.0.temp at model.py:12)  f32" in describe(
         verdict, next_command=""
     )

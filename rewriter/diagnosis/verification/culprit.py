@@ -11,9 +11,9 @@ from typing import NamedTuple
 from rewriter.artifact.given_copies import given_copy
 from rewriter.diagnosis.verification import received
 from rewriter.diagnosis.verification.bounded import UncheckedError
+from rewriter.diagnosis.verification.call_results import CallResults, unwritten_places
 from rewriter.diagnosis.verification.evaluate import Evaluator
 from rewriter.diagnosis.verification.judge import compare_node
-from rewriter.diagnosis.verification.left import CallResults, unwritten_places
 from rewriter.diagnosis.verification.types import Checked, Comparison, LaunchCheck, node_of
 from rewriter.dump import launched, saved
 from rewriter.dump.reading import RunStep

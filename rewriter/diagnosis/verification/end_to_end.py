@@ -16,12 +16,12 @@ import torch
 
 from rewriter.diagnosis.verification import calls, functional, received, threads
 from rewriter.diagnosis.verification.bounded import Bounded, UncheckedError, exact
+from rewriter.diagnosis.verification.call_results import CallResult, CallResults, unwritten_places
 from rewriter.diagnosis.verification.culprit import Culprit, CulpritSearch
 from rewriter.diagnosis.verification.evaluate import Evaluator
 from rewriter.diagnosis.verification.given_graphs import GivenGraphs, graph_text
 from rewriter.diagnosis.verification.graph_types import graph_sizes, tensor_type
 from rewriter.diagnosis.verification.judge import compare, compare_node, value_of
-from rewriter.diagnosis.verification.left import CallResults, Left, unwritten_places
 from rewriter.diagnosis.verification.types import ANYTHING, Checked, LaunchCheck, node_of
 from rewriter.dump import dataflow, launched
 from rewriter.dump.dataflow import Flow, FlowNode, NoResult
@@ -163,7 +163,7 @@ def _outputs(
     run, found, reasons = results.run, list[Checked](), list[str]()
     for what, node in [*graph.finals.items(), *zip(last.returned, graph.outputs, strict=True)]:
         try:
-            left: Left | None = None
+            left: CallResult | None = None
             if isinstance(what, TensorRow) and node in graph.nodes:
                 left = results.returned(what, evaluator.type_of(node))
             elif isinstance(what, str):
@@ -183,7 +183,7 @@ def _outputs(
     return CallCheck(run.name, run.artifact, tuple(found), why, missing=len(reasons))
 
 
-def _left(left: Left, node: str, evaluator: Evaluator) -> Checked:
+def _left(left: CallResult, node: str, evaluator: Evaluator) -> Checked:
     """Compare a tensor that a call leaves with the node that it should be."""
     row, kind, problem = left.row, evaluator.type_of(node), ""
     if kind is not None and received.dtype_of(row) not in (None, kind.dtype):

@@ -39,7 +39,7 @@ class ReturnedView:
         return memory.as_strided(self.size, self.stride, self.offset)
 
 
-def text_of(wrapper: Wrapper | None, scope: str) -> str:
+def body_of(wrapper: Wrapper | None, scope: str) -> str:
     """The text of a function of a wrapper in the notation of Python; empty if it is no entry."""
     starts = [x.start for x in wrapper.located.entries if x.name == scope] if wrapper else []
     if wrapper is None or not starts:
@@ -55,7 +55,7 @@ def returned_views(wrapper: Wrapper | None, scope: str) -> Mapping[int, Returned
     entry = next((x for x in wrapper.located.entries if x.name == scope), None) if wrapper else None
     if wrapper is None or entry is None:
         return {}
-    text = text_of(wrapper, scope)
+    text = body_of(wrapper, scope)
     if wrapper.language == "cpp":  # a view is a variable there
         known = layouts(text, ())
         views = [known[name].view if name in known else None for name in entry.returned]

@@ -9,7 +9,6 @@ from rewriter.locate.flow import Content, Flow
 from rewriter.locate.types import MemoryAction
 
 _ALLOCATIONS = ("aoti_torch_empty_strided", "aoti_torch__alloc_from_pool")
-_HANDLE = "_handle"
 # Inductor cuts a pool into parts by their offsets, so it must begin its storage and stay as it is.
 # Each part is a buffer.
 _POOL = re.compile(r"pool\d+$")

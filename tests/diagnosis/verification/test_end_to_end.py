@@ -11,7 +11,7 @@ import torch
 import dumps
 from launch_facts import checked
 from rewriter.diagnosis.outputs import of_calls
-from rewriter.diagnosis.verification import left
+from rewriter.diagnosis.verification import call_results
 from rewriter.diagnosis.verification.bounded import UncheckedError
 from rewriter.diagnosis.verification.calls import as_recorded
 from rewriter.diagnosis.verification.end_to_end import CallCheck, check_outputs
@@ -300,7 +300,7 @@ def test_a_part_that_is_written_elsewhere_names_the_launch_that_wrote_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """A launch that reads what the first one wrote has a use for it."""
-    monkeypatch.setattr(left, "are_writes_recorded", lambda *_: True)
+    monkeypatch.setattr(call_results, "are_writes_recorded", lambda *_: True)
     parts = {"buf1": ("sin", 0), "buf2": ("cos", 32)}
     launches = []
     for number, (buffer, (name, start)) in enumerate(parts.items()):
@@ -494,11 +494,11 @@ UPDATES    return (buf0, )
     assert all(x.problem == problem for x in call.wrong)
 
 
-def _results(tmp_path: Path, launches: list[Any], **tensors: torch.Tensor) -> left.CallResults:
-    files = {f"{name}.pt": tensor for name, tensor in tensors.items()}
-    (run,) = open_dump(dumps.write(tmp_path / "x.dump", launches, tensors=files)).runs
+def _results(path: Path, launches: list[Any], **saved: torch.Tensor) -> call_results.CallResults:
+    files = {f"{name}.pt": tensor for name, tensor in saved.items()}
+    (run,) = open_dump(dumps.write(path / "x.dump", launches, tensors=files)).runs
     flow = dataflow.Flow(run)
-    return left.CallResults(run, flow, flow.nodes[-1])
+    return call_results.CallResults(run, flow, flow.nodes[-1])
 
 
 def test_a_buffer_of_parts_lies_as_what_reads_it_was_given_it(tmp_path: Path) -> None:
@@ -517,8 +517,8 @@ def test_a_buffer_of_parts_lies_as_what_reads_it_was_given_it(tmp_path: Path) ->
     assert results._stride("buf0", shape) == tuple(last)
     assert results._stride("buf3", shape) == ()
     (row, _) = results._parts["buf0"][0]
-    assert left._lies_otherwise(row, shape, tuple(first))
-    assert not left._lies_otherwise(row, shape, tuple(last))
+    assert call_results._lies_otherwise(row, shape, tuple(first))
+    assert not call_results._lies_otherwise(row, shape, tuple(last))
 
 
 def test_a_wrong_result_that_was_not_checked_names_the_launch_that_wrote_it(tmp_path: Path) -> None:
@@ -533,7 +533,7 @@ def test_a_part_that_no_launch_writes_is_found_whatever_its_graph_gives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A package's graph has no strides, and may have weights that no launch was given."""
-    monkeypatch.setattr(left, "are_writes_recorded", lambda *_: True)
+    monkeypatch.setattr(call_results, "are_writes_recorded", lambda *_: True)
     part = {"shape": [4, 5], "stride": [8, 1], "numel": 20, "file": "part.pt"}
     label = ["out", "buf1", "reinterpret_tensor(buf0, (4, 5), (8, 1), 0)"]
     read = dumps.value("buf0", shape=[4, 8], stride=[8, 1], numel=32)
@@ -558,7 +558,7 @@ def test_a_slice_of_a_buffer_in_reused_memory_is_what_the_last_launch_wrote(
     last: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As an attention's input in vLLM: a slice of what one operator wrote over another's result."""
-    monkeypatch.setattr(left, "are_writes_recorded", lambda *_: True)
+    monkeypatch.setattr(call_results, "are_writes_recorded", lambda *_: True)
     part = {"stride": [8, 1], "file": "part.pt"}
     written = [
         dumps.value(f"buf{number}", "out", shape=shape, numel=shape[0] * shape[1], **part)

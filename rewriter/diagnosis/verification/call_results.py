@@ -17,7 +17,7 @@ from rewriter.diagnosis.verification import received
 from rewriter.diagnosis.verification.bounded import UncheckedError
 from rewriter.diagnosis.verification.graph_types import TensorType
 from rewriter.diagnosis.verification.replacing.layouts import Layout, layouts, view_in
-from rewriter.diagnosis.verification.returned_views import ReturnedView, returned_views, text_of
+from rewriter.diagnosis.verification.returned_views import ReturnedView, body_of, returned_views
 from rewriter.dump import dataflow, launched
 from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.documents import LaunchRow
@@ -27,7 +27,7 @@ from rewriter.execution.dumped_wrappers import are_writes_recorded, wrapper_of
 
 
 @dataclass(frozen=True)
-class Left:
+class CallResult:
     """A tensor that a call leaves. `row` has its name, and its type where it was recorded whole;
     `unwritten` marks the elements that no launch wrote, `None` if there are none."""
 
@@ -54,7 +54,7 @@ class CallResults:
                 self._parts.setdefault(root, []).append((row, facts))
                 self.writers[root] = node
 
-    def of_input(self, name: str) -> Left | None:
+    def of_input(self, name: str) -> CallResult | None:
         """What an input holds in the end; `None` if it was not recorded."""
         given = self._inputs.get(name)
         if given is None:
@@ -63,15 +63,15 @@ class CallResults:
         whole = [row for row, _ in parts if row.size == given.size]
         if not parts or (whole and parts[-1][0] is whole[-1]):
             row = renamed(whole[-1], name) if parts else given
-            return Left(row, received.load(self.run, row))
+            return CallResult(row, received.load(self.run, row))
         return self._assembled(given, parts, received.load(self.run, given))
 
-    def returned(self, row: TensorRow, kind: TensorType | None) -> Left:
+    def returned(self, row: TensorRow, kind: TensorType | None) -> CallResult:
         """A returned tensor, of which a row is the result of its last writer."""
         name = dataflow.output_variable(row.arg)
         parts = self._parts_of(name)
         row = renamed(row, name)
-        whole = Left(row, received.load(self.run, row))
+        whole = CallResult(row, received.load(self.run, row))
         if kind is None or kind.numel in (None, row.size) or not parts:
             return whole
         shape = tuple(x or 0 for x in kind.shape)
@@ -147,7 +147,7 @@ class CallResults:
         whole: TensorRow,
         parts: Sequence[tuple[TensorRow, LaunchRow]],
         before: torch.Tensor | None,
-    ) -> Left:
+    ) -> CallResult:
         """Put a tensor together from what launches wrote into its memory, in their order."""
         if not are_writes_recorded(self.run, self.flow.unrecorded, (whole.arg,)):
             raise UncheckedError(f"what else writes {whole.arg} was not recorded")
@@ -166,7 +166,7 @@ class CallResults:
                 torch.as_strided(unwritten, *where).fill_(False)
             except RuntimeError as error:
                 raise UncheckedError(f"{row.arg} is no part of {whole.arg}") from error
-        return Left(whole, tensor, unwritten if bool(unwritten.any()) else None)
+        return CallResult(whole, tensor, unwritten if bool(unwritten.any()) else None)
 
     def _offset(self, row: TensorRow, facts: LaunchRow, whole: TensorRow) -> int:
         """Where a part begins in the memory of its buffer, in elements."""
@@ -180,7 +180,7 @@ class CallResults:
 
     @cached_property
     def _layouts(self) -> Mapping[str, Layout]:
-        return layouts(text_of(self._wrapper, self._last.place.scope), ())
+        return layouts(body_of(self._wrapper, self._last.place.scope), ())
 
 
 def _expression(row: TensorRow, facts: LaunchRow) -> str:

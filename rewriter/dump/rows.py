@@ -177,6 +177,11 @@ class TensorRow(ValueRow, frozen=True, kw_only=True, omit_defaults=True):
         return {name: None if value is UNSET else value for name, value in values.items()}
 
     @property
+    def numbers(self) -> dict[str, int | float | None]:
+        """The statistics as numbers: see `number`."""
+        return {name: number(value) for name, value in self.statistics.items()}
+
+    @property
     def magnitude(self) -> float | None:
         """The largest absolute value of the finite elements; `None` if not known."""
         return magnitude(self.min, self.max)

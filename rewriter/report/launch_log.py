@@ -13,12 +13,10 @@ from datetime import datetime, timezone
 from msgspec import UNSET
 
 from rewriter.core.types import Json
-from rewriter.dump import rows
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import ScalarRow, TensorRow
 from rewriter.report.types import Sources
 
-_STATISTICS = ("min", "max", "mean", "std")
 _NUMBERS = {"int": int, "float": float}
 
 
@@ -88,7 +86,6 @@ def _launch(run: RunDump, launch: int, kernel: str, arguments: dict[str, Json]) 
 
 
 def _tensor(row: TensorRow) -> Json:
-    statistics = {name: rows.number(row.statistics[name]) for name in _STATISTICS}
     return {
         "type": "tensor",
         "dtype": f"torch.{row.dtype}",
@@ -96,6 +93,5 @@ def _tensor(row: TensorRow) -> Json:
         "numel": row.size,
         **({} if row.stride is UNSET else {"stride": list(row.stride)}),
         **({"device": row.device} if row.device else {}),
-        **{name: value for name, value in statistics.items() if value is not None},
-        **({"nan": row.nan, "inf": row.inf} if row.is_measured else {}),
+        **{name: value for name, value in row.numbers.items() if value is not None},
     }

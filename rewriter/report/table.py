@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 
 from rewriter.core.errors import FAILED, RewriterError
-from rewriter.dump import names, rows
+from rewriter.dump import names
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.dump.rows import EventRow, ScalarRow, TensorRow
 
 if TYPE_CHECKING:
     import pyarrow
 
-_STATISTICS = ("min", "max", "mean", "std")
 # The columns, by the names of their types in Arrow.
 _COLUMNS = {
     "string": (
@@ -24,7 +23,7 @@ _COLUMNS = {
         *("value", "fingerprint", "file", "source"),
     ),
     "int64": ("rank", "pid", "call", "launch", "iteration", "line", "numel", "nan", "inf"),
-    "float64": ("started", *_STATISTICS),
+    "float64": ("started", "min", "max", "mean", "std"),
     "list": ("shape", "stride"),
 }
 
@@ -100,8 +99,6 @@ def _value(row: EventRow) -> dict[str, Any]:
         return {"arg": row.arg, "role": row.role, "dtype": row.type, "value": value}
     if not isinstance(row, TensorRow):
         return {"arg": row.name or None}
-    statistics = {name: rows.number(row.statistics[name]) for name in _STATISTICS}
-    counts = {name: row.count(name) if row.is_measured else None for name in ("nan", "inf")}
     return {
         "arg": row.arg,
         "role": row.role,
@@ -112,6 +109,5 @@ def _value(row: EventRow) -> dict[str, Any]:
         "numel": row.size,
         "fingerprint": row.digest or None,
         "file": row.file or None,
-        **statistics,
-        **counts,
+        **row.numbers,
     }

@@ -34,7 +34,7 @@ from rewriter.core.quantities import parse_bytes
 from rewriter.core.types import ArgsMode
 from rewriter.diagnosis import failing, fills, ruling, sanitized
 from rewriter.diagnosis.corruption import changed_values, examine_corruption
-from rewriter.diagnosis.fill_patterns import FILLINGS, OFF, VARIABLE
+from rewriter.diagnosis.fill_patterns import FILLINGS, GUARD_VARIABLE, OFF, VARIABLE
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.sanitized import CHECKS, Check
 from rewriter.diagnosis.wrapper_text import examine_lifetimes, examine_races
@@ -148,7 +148,7 @@ class _Session:
         serves for each filling."""
         environment = {VARIABLE: filling}
         if self.arguments.guard:
-            environment["REWRITER_GUARD"] = str(parse_bytes(self.arguments.guard))
+            environment[GUARD_VARIABLE] = str(parse_bytes(self.arguments.guard))
         how = How(environment=environment, timeout=timeout)
         return self.runs.run(name, selection, why, how)
 

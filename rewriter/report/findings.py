@@ -12,7 +12,6 @@ from rewriter.core.dtypes import LARGEST, short_dtype
 from rewriter.core.text import counted, of_elements, some
 from rewriter.diagnosis.findings import Finding as Diagnosed
 from rewriter.dump.allowed import Allowed
-from rewriter.dump.infinities import NOTHING_ALLOWED
 from rewriter.dump.rows import NonFinite, TensorRow
 from rewriter.report.types import CallOverview, Finding, ReportedLaunch, ReportedRun, ReportedValue
 
@@ -32,10 +31,10 @@ def of_run(
     run: str,
     launches: Sequence[ReportedLaunch],
     *,
-    cut: bool = False,
-    overflow: tuple[ReportedLaunch, ReportedLaunch] | None = None,
-    absorbed: Collection[NonFinite] = (),
-    allowed: Allowed = NOTHING_ALLOWED,
+    cut: bool,
+    overflow: tuple[ReportedLaunch, ReportedLaunch] | None,
+    absorbed: Collection[NonFinite],
+    allowed: Allowed,
 ) -> tuple[Finding, ...]:
     """The findings of one run, faults first. `cut` says that its last line is incomplete,
     `overflow` which launch made infinities that another one turned into the first NaN, `absorbed`

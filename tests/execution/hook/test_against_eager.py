@@ -12,8 +12,8 @@ import itertools
 import json
 import random
 import threading
-from collections import ChainMap, UserDict
-from collections.abc import Callable
+from collections import ChainMap, OrderedDict, UserDict
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
@@ -174,6 +174,34 @@ def test_state_of_other_kinds_is_changed_once(program: Program) -> None:
     state += [bytes_[0], chained["n"], variable.get(), vars(Shared)["new"]]
     assert state == [4] * 12
     program.all_agree(3)
+
+
+def test_containers_that_give_others_than_they_hold_keep_these(program: Program) -> None:
+    """As the activations of transformers, a dictionary of classes that gives objects of these."""
+
+    class Made(OrderedDict[str, Any]):
+        def __getitem__(self, key: str) -> Any:
+            return super().__getitem__(key)()
+
+        def __setitem__(self, key: str, value: Any) -> None:
+            super().__setitem__(key, type(value))
+
+    class Doubled(list[int]):
+        def __iter__(self) -> Iterator[int]:
+            return (2 * x for x in super().__iter__())
+
+    made, doubled = Made(relu=nn.ReLU(), none=nn.Identity()), Doubled([1, 2])
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        doubled.append(3)
+        return made["relu"](x) + sum(doubled)
+
+    compiled = program.compiled(function, "eager")
+    assert [compiled(torch.ones(2)).tolist() for _ in range(2)] == [[13, 13], [19, 19]]
+    assert list(OrderedDict.items(made)) == [("relu", nn.ReLU), ("none", nn.Identity)]
+    assert doubled == [1, 2, 3, 3]
+    program.all_agree(2)
 
 
 def test_a_cache_keeps_no_result_of_a_plain_call(program: Program) -> None:

@@ -56,7 +56,7 @@ class Container:
             return {name: value for name, value in vars(held).items() if not _is_special(name)}
         if self.kind == "array":
             return copy.copy(held)
-        return {"dict": dict, "set": set, "list": list}[self.kind](held)
+        return {"dict": dict, "set": set, "list": list}[self.kind](_contents(held))
 
     def write(self, contents: Any) -> None:
         held = self.held
@@ -81,9 +81,13 @@ class Container:
                 if name not in present or present[name] is not value:
                     base.__setattr__(held, name, value)
         else:
-            builtin: Any = next(base for base in _BASES if isinstance(held, base))
+            builtin = _builtin(held)
             builtin.clear(held)
-            (builtin.extend if self.kind == "list" else builtin.update)(held, contents)
+            if self.kind == "dict":  # `OrderedDict.update` calls the class's own `__setitem__`
+                for key, value in contents.items():
+                    builtin.__setitem__(held, key, value)
+            else:
+                (builtin.extend if self.kind == "list" else builtin.update)(held, contents)
 
 
 class Held:
@@ -143,14 +147,15 @@ class Reached:
             self._hold("list", value)
         elif isinstance(value, dict):
             self._hold("dict", value, path=name)
-            yield from ((x, name) for x in value)
-            yield from ((x, _part(name, key)) for key, x in value.items())
+            items = list(_contents(value))
+            yield from ((key, name) for key, _ in items)
+            yield from ((x, _part(name, key)) for key, x in items)
         elif isinstance(value, (list, deque)):
             self._hold("list", value, path=name)
-            yield from ((x, f"{name}[{at}]") for at, x in enumerate(value))
+            yield from ((x, f"{name}[{at}]") for at, x in enumerate(_contents(value)))
         elif isinstance(value, set):
             self._hold("set", value, path=name)
-            yield from ((x, name) for x in value)
+            yield from ((x, name) for x in _contents(value))
         elif isinstance(value, (tuple, frozenset)):
             yield from ((x, f"{name}[{at}]") for at, x in enumerate(value))
         elif isinstance(value, Iterator) and not _is_users(type(value).__module__):
@@ -262,6 +267,16 @@ class Reached:
         one = Container(kind, held, names, path)
         one.before = one.read()
         self.containers.append(one)
+
+
+def _builtin(held: Any) -> Any:
+    return next(base for base in _BASES if isinstance(held, base))
+
+
+def _contents(held: Any) -> Iterator[Any]:
+    """The items of a dictionary, or what else is in a container."""
+    builtin = _builtin(held)
+    return iter(builtin.items(held) if isinstance(held, dict) else builtin.__iter__(held))
 
 
 def _require_plain(tensor: torch.Tensor, name: str) -> None:

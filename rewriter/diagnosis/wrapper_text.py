@@ -318,7 +318,10 @@ def examine_kernels(wrapper: Wrapper, *, run: str = "", readers: Sequence[int] =
     if found := tuple(map(missing, idle)):
         return Examined(found)
     number = len(kernels)
-    known = f"{number} of {counted(number, 'kernel')} {'is' if number == 1 else 'are'} launched"
+    known = (
+        f"in the text of {beginning(wrapper.path.name)}, {number} of {counted(number, 'kernel')} "
+        f"{'is' if number == 1 else 'are'} launched"
+    )
     return Examined(ruled_out=f"a missing launch of a kernel: {known}" * bool(kernels))
 
 

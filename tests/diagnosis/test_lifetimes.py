@@ -277,6 +277,12 @@ def test_a_stale_buffer_may_be_written_by_an_earlier_launch(tmp_path: Path) -> N
     assert not any("returns" in line for line in stale.text)
 
 
+def test_what_is_launched_is_said_of_one_wrapper() -> None:
+    """Beside it, there may be a wrapper in which a launch is missing."""
+    wrapper = plain(FIXTURES[0]).only
+    assert f"in the text of {wrapper.path.name[:14]}, " in examine_kernels(wrapper).ruled_out
+
+
 @pytest.mark.properties
 @pytest.mark.parametrize("fixture", one_in(2, [*FIXTURES, *CPP_FIXTURES]))
 def test_what_inductor_wrote_has_no_findings(fixture: Fixture) -> None:

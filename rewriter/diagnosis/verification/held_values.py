@@ -59,9 +59,11 @@ class HeldValues:
 
     def known(
         self, launch: Launch, given: Mapping[str, TensorRow]
-    ) -> tuple[dict[str, Bounded], tuple[int, ...]]:
-        """The nodes whose values a launch received, and other launches whose inputs they are."""
+    ) -> tuple[dict[str, Bounded], frozenset[str], tuple[int, ...]]:
+        """The nodes whose values a launch received, those that other launches did which left it a
+        value that is no node, and these launches."""
         known: dict[str, Bounded] = {}
+        borrowed: dict[str, Bounded] = {}
         group: set[int] = set()
         for argument in launch.args:
             row = given.get(argument.name)
@@ -76,12 +78,13 @@ class HeldValues:
             elif held.nodes:
                 self._add(known, held.nodes, row, held.row, held.view, is_view=is_view)
             else:
-                known = {**held.sources, **known}
+                borrowed = {**held.sources, **borrowed}
                 group |= {held.made, *held.group}
         for name in self._graph.inputs:  # numbers among the inputs
             if name in self._sizes:
                 known[name] = self._sizes[name]  # type: ignore[assignment]
-        return known, tuple(sorted(group - {launch.index}))
+        others = tuple(sorted(group - {launch.index}))
+        return {**borrowed, **known}, frozenset(borrowed), others
 
     def _input(self, argument: Argument) -> str:
         """The input of the graph that an argument is, or whose memory it reuses; empty if none."""
@@ -142,7 +145,7 @@ class HeldValues:
         """The values of what a node reads, from inputs and results that were checked, other than
         those of some nodes, wherever the launch has its own from."""
         given = {*self._graph.inputs, *self._graph.attributes}
-        received_here, _ = self.known(values.launch, values.given)
+        received_here, *_ = self.known(values.launch, values.given)
         known = {name: value for name, value in received_here.items() if name in given}
         waiting, seen = [*node.reads], {*known}
         while waiting:

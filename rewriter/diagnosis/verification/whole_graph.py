@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import torch
 
@@ -22,7 +23,7 @@ from rewriter.diagnosis.verification.held_values import Held, HeldValues
 from rewriter.diagnosis.verification.judge import compare, compare_node, value_of
 from rewriter.diagnosis.verification.operators.operands import names
 from rewriter.diagnosis.verification.received import LaunchValues
-from rewriter.diagnosis.verification.types import Checked, Comparison, Route
+from rewriter.diagnosis.verification.types import Checked, Comparison, Route, node_of
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import TensorRow
 from rewriter.locate.types import Argument, Launch, by_item
@@ -84,7 +85,7 @@ class WholeGraph:
         self._forget_until(launch)
         if calls.is_unregistered(launch.kernel.removeprefix("torch.ops.")):
             return self._check_given(values)
-        known, group = self._held.known(launch, values.given)
+        known, borrowed, group = self._held.known(launch, values.given)
         is_call = not is_fused(launch)
         outcome = GraphOutcome(group=group)
         evaluator = Evaluator(self._graph, known, self._sizes)
@@ -133,6 +134,10 @@ class WholeGraph:
             self._held.hold(argument, held, is_checked=name not in outcome.unknown)
         if problem is not None and not outcome.results:
             raise problem
+        wrong = [node_of(x.claim) for x in outcome.results if not x.agrees]
+        above = (self._graph.ancestors(x, lambda name: name not in known) for x in wrong)
+        if wrong and borrowed.isdisjoint(chain(*above)):
+            outcome.group = ()  # whatever these launches left, what is wrong is not made of it
         return outcome
 
     def _forget_until(self, launch: Launch) -> None:

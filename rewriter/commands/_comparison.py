@@ -72,7 +72,9 @@ def _figures(tensor: TensorComparison) -> Iterator[str]:
     """The details of how one value differs."""
     kind = _type(tensor)
     name, own = tensor.in_model, f" ({tensor.name})" * (tensor.in_model != tensor.name)
-    yield f"{tensor.a.role} {name}{own}  {kind}: {_PLAIN[tensor.state]}"
+    is_given = tensor.a.role == "inout" and tensor.phase == "before"  # it has another row, too
+    when = " before the launch" if is_given else ""
+    yield f"{tensor.a.role} {name}{own}  {kind}{when}: {_PLAIN[tensor.state]}"
     if tensor.note:
         yield f"    {tensor.note}"
     metrics = tensor.metrics

@@ -295,6 +295,18 @@ def test_a_value_that_was_only_to_be_read_and_changed(tmp_path: Path) -> None:
     assert [tensor.name for tensor in culprit.results if tensor.state != "equal"] == ["x"]
 
 
+def test_of_a_value_that_is_changed_each_side_of_the_launch_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [
+        dumps.write(tmp_path / str(n), changing(in_place(1, n, n + 1), end=3.0)) for n in (5.0, 2.0)
+    ]
+    assert cli.main(["compare", *map(str, given)]) == 1
+    lines = [x.strip() for x in capsys.readouterr().out.splitlines() if "inout buf0" in x]
+    kind = lines[1].removeprefix("inout buf0").removesuffix(": values differ")
+    assert lines[0] == f"inout buf0{kind} before the launch: values differ"
+
+
 NH128 = {"name": "nh128", "version": 1}
 
 

@@ -74,10 +74,10 @@ def _ruled_out(calls: Sequence[EagerCall]) -> str:
         return ""
     functions = {(call.file, call.line, call.function) for call in compared}
     backward = sum(call.part == "gradients" and not call.reason for call in calls)
+    gradients = f", and the gradients of {backward} are the same" if backward else ""
     return (
         f"a difference from plain Python: {counted(len(compared), 'call')} of "
-        f"{counted(len(functions), 'function')} return and update the same, and the gradients of "
-        f"{backward} are the same"
+        f"{counted(len(functions), 'function')} return and update the same{gradients}"
     )
 
 

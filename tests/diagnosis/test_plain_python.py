@@ -37,6 +37,14 @@ def test_a_gradient_follows_from_what_the_forward_saved(wrong: list[str], step: 
     assert (found.step, found.run) == (step, "run1")
 
 
+@pytest.mark.parametrize("backwards", [0, 2])
+def test_gradients_are_the_same_only_where_there_are_any(backwards: int) -> None:
+    dump = cast("Dump", SimpleNamespace(runs=[]))
+    calls = [EagerCall("M", "model.py", 8, 0, "gradients", started=3, ended=5)] * backwards
+    right = plain_python.of_calls([FORWARD, *calls], plain_python.Graphs([], []), dump).ruled_out
+    assert right.endswith("the gradients of 2 are the same" if backwards else "update the same")
+
+
 @pytest.mark.parametrize(
     ("ended", "why"), [(True, "compiled function was entered"), (False, "did not run to its end")]
 )

@@ -262,6 +262,19 @@ def test_what_a_call_draws_is_drawn_once(source: Any, reason: str, program: Prog
     assert found.reason == reason
 
 
+def test_a_file_that_is_only_written_to_is_no_iterator(program: Program, tmp_path: Path) -> None:
+    """Such as the standard error that a bar of progress keeps."""
+    with (tmp_path / "log").open("w") as log:
+
+        def function(x: torch.Tensor) -> torch.Tensor:
+            torch._dynamo.graph_break()
+            log.write("called\n")
+            return x + 1
+
+        program.compiled(function, "eager")(torch.ones(2))
+    program.all_agree(1)
+
+
 def test_hooks_of_a_backward_run_once(program: Program) -> None:
     seen: list[float] = []
     layer = nn.Linear(2, 2)

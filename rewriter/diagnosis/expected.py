@@ -7,7 +7,8 @@ forward also returns what its backward needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verdict_text import model_lines
 from rewriter.diagnosis.verification.text import values
 from rewriter.diagnosis.verification.types import Checked
-from rewriter.dump import dataflow, saved
+from rewriter.dump import dataflow
 from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.dump.rows import TensorRow
@@ -32,6 +33,8 @@ from rewriter.execution.dumped_wrappers import flow_of
 
 if TYPE_CHECKING:
     import torch
+
+    from rewriter.diagnosis.verification.left import CallResults
 
 _LISTED = 4
 
@@ -99,10 +102,8 @@ def compare_outputs(
         rows = [row if isinstance(row, TensorRow) else None for row in last.returned]
         words = (f"{row.arg} {list(row.shape)}" if row else "no tensor" for row in rows)
         seen.append(f"{run.name}: {', '.join(words)}")
-        pairs = zip(expected, rows, strict=False)
-        fit = all(x is None or row is None or x.numel() == row.size for x, row in pairs)
-        is_whole = fit and len(rows) >= len(expected)
-        if outputs := tuple(_compared(run, last, expected) if is_whole else ()):
+        is_whole = len(rows) >= len(expected)
+        if outputs := tuple(_compared(run, last, expected) or ()) if is_whole else ():
             wrong = [output.arg for output in outputs if not output.agrees]
             return ComparedCall(run, outputs, _feeding(nodes, last, wrong))
     shapes = ", ".join("-" if tensor is None else str(list(tensor.shape)) for tensor in expected)
@@ -127,15 +128,41 @@ def agree(
 
 def _compared(
     run: RunDump, last: FlowNode, expected: Sequence[torch.Tensor | None]
-) -> Iterator[Checked]:
+) -> list[Checked] | None:
+    """Compare each output that was saved; `None` if one has another size."""
+    from rewriter.diagnosis.verification.left import CallResults
+
+    results = CallResults(run, flow_of(run), last)
+    found: list[Checked] = []
     for want, row in zip(expected, last.returned, strict=False):
         if want is None or not isinstance(row, TensorRow):
             continue
-        if (path := saved.file_of(run.path, row)) is None:
-            continue
-        got = saved.load(path)
-        if not saved.mismatch(got, row):
-            yield _compare(row.arg, got, want)
+        ways = _as_returned(results, row, want)
+        if (ways[0].numel() if ways else row.size) != want.numel():
+            return None
+        if checks := [_compare(row.arg, got, want) for got in ways]:
+            found.append(next((check for check in checks if check.agrees), checks[0]))
+    return found
+
+
+def _as_returned(
+    results: CallResults, row: TensorRow, want: torch.Tensor
+) -> Sequence[torch.Tensor]:
+    """An output as the call returns it: a view of the memory that its last writer left, or what
+    several launches wrote. Two candidates if the text does not say how it lies in memory; none if
+    that was not saved."""
+    from rewriter.diagnosis.verification import received
+    from rewriter.diagnosis.verification.bounded import UncheckedError
+    from rewriter.diagnosis.verification.graph_types import TensorType
+
+    kind = TensorType(want.dtype, tuple(want.shape), want.stride())
+    with suppress(UncheckedError):
+        if (returned := results.as_returned(row)) is not None:
+            return [returned[1]]
+        left = results.returned(row, kind)
+        if left.unwritten is None:
+            return received.layouts(left.tensor, left.row, kind, viewed=True)
+    return []
 
 
 def _compare(name: str, got: torch.Tensor, want: torch.Tensor) -> Checked:

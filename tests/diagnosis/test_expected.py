@@ -64,6 +64,49 @@ def test_the_launches_that_reach_a_wrong_output_are_known(tmp_path: Path) -> Non
     assert other.feeding == {(2, 0)}
 
 
+WRAPPER = """# AOT ID: ['0_inference']
+from torch._inductor.async_compile import AsyncCompile
+async_compile = AsyncCompile()
+cpp_a = async_compile.cpp_pybinding(['const float*', 'float*'], r'''
+extern "C"  void  cpp_fused_a(const float* in_ptr0, float* out_ptr0)
+{}
+''')
+
+
+def call(args):
+    x, = args
+    buf0 = empty_strided_cpu((4, 8), (8, 1), torch.float32)
+    cpp_a(x, buf0)
+    return (VIEW, )
+"""
+
+
+@pytest.mark.parametrize(
+    ("view", "want"),
+    [
+        pytest.param("(8, 4), (1, 8), 0", RIGHT[0].t(), id="transposed"),
+        pytest.param("(4, 3), (8, 1), 2", RIGHT[0][:, 2:5], id="a-part"),
+        pytest.param("(2, 4, 8), (0, 8, 1), 0", RIGHT[0].expand(2, 4, 8), id="expanded"),
+        pytest.param("(8, s0), (1, 8), 0", RIGHT[0].t(), id="of-a-size-that-is-not-known"),
+    ],
+)
+def test_an_output_is_the_view_that_is_returned(
+    view: str, want: torch.Tensor, tmp_path: Path
+) -> None:
+    x, made = dumps.value("x", mean=5.0), dumps.value("buf0", "out", file="a.pt")
+    dump = dumps.write(
+        tmp_path / "x.dump",
+        [dumps.launch(0, "cpp_a", [x], [made], kind="cpp", scope="call")],
+        inputs=[x], outputs=["buf0"], tensors={"a.pt": RIGHT[0]},
+        wrapper=WRAPPER.replace("VIEW", f"reinterpret_tensor(buf0, {view})"),
+    )  # fmt: skip
+    compared = [
+        compare_outputs(open_dump(dump), [right], Path("right.pt")) for right in (want, want + 1)
+    ]
+    assert [[x.arg for x in call.outputs] for call in compared] == [["0: buf0"]] * 2
+    assert [len(call.wrong) for call in compared] == [0, 1]
+
+
 @pytest.mark.parametrize(
     ("want", "at"),
     [

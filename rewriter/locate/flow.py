@@ -73,10 +73,12 @@ class Flow:
         )
 
     def join(self, other: Flow) -> None:
-        """Control flow also comes here from `other`: what either has written may hold a value."""
+        """Control flow also comes here from `other`: what either has written may hold a value. If
+        both have, it is the one that is here: a loop's, which gave the variable other memory."""
         for name, variable in other.variables.items():
             mine = self.variables.get(name)
-            if mine is None or variable.content is Content.WRITTEN:
+            written = variable.content is Content.WRITTEN
+            if mine is None or (written and mine.content is not Content.WRITTEN):
                 self.variables[name] = variable
 
     def only(self, names: Iterable[str]) -> Flow:

@@ -186,6 +186,22 @@ def test_an_output_in_memory_that_was_taken_over_twice_is_what_its_launch_writes
     assert [x.buffer for x in found.launches[-1].args] == ["buf0"]
 
 
+@pytest.mark.parametrize(("copied", "output"), [("ema", "ema"), ("var_0", "ema"), ("mean", "")])
+def test_of_a_weight_a_copy_is_returned_and_is_what_a_launch_wrote(
+    copied: str, output: str
+) -> None:
+    """`mean` is not written, so no launch computes it."""
+    weights = [f"auto& {x} = constants_->at({n});" for n, x in enumerate(("ema", "mean"))]
+    body = "\n".join([*weights, WRITE, IN_PLACE.format("ema"), f"auto var_0 = {view('ema')};"])
+    text = FRAME.replace("@BODY@", textwrap.indent(body, "    ") + "\n")
+    release = "output_handles[0] = buf0.release();"
+    assert release in text
+    copy = f"{release}\n    aoti_torch_clone({copied}, &output_handles[1]);"
+    (entry,) = located(text.replace(release, copy))[1].entries
+    assert entry.outputs == ("buf0", output)
+    assert entry.returned == ("buf0", copied * bool(output))
+
+
 def test_bounds_alone_is_told_where_buffers_end() -> None:
     """The runtime keeps guarded memory until then; poison has nothing to keep."""
     body = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import tree_sitter
@@ -43,6 +43,7 @@ _UNDEFINED = re.compile(r"var_\d+$")
 _OUTPUT = re.compile(
     r"\boutput_handles\[(?P<position>\d{1,5})\] = "
     r"(?:(?P<name>\w+)\.release\(\)|output_handles\[(?P<same>\d{1,5})\];)"
+    r"|\baoti_torch_clone\((?P<weight>\w+), &output_handles\[(?P<place>\d{1,5})\]\)"
 )
 _CALL = re.compile(rb"(?:^|(?<=\r))(?:def call\(|call\s*=)", re.MULTILINE)
 _WORD = re.compile(r"\w+")
@@ -82,7 +83,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
         other_uses += finder.other_uses.found
         constants |= dict.fromkeys(finder.names.constants)
         if len(launches) > before and flow:
-            if entry := _entry(outline, finder, body, flow):
+            if entry := _entry(outline, finder, body, flow, launches[before:]):
                 specs = _input_specs(outline, body, entry.inputs, harness)
                 entries.append(replace(entry, input_specs=specs))
                 events += _held(finder.memory, launches[before:])
@@ -246,9 +247,9 @@ class _Builder:
 
 
 def _entry(
-    outline: CppOutline, finder: CppLaunchFinder, body: Body, flow: Flow
+    outline: CppOutline, finder: CppLaunchFinder, body: Body, flow: Flow, own: Sequence[Launch]
 ) -> EntryPoint | None:
-    """The entry with this body; `flow` are its variables at its end."""
+    """The entry with this body and its `own` launches; `flow` are its variables at its end."""
     source = outline.source
     statements = [node for node in body.node.named_children if node.type != "comment"]
     if not statements:
@@ -260,7 +261,7 @@ def _entry(
         return None
     inputs_at = _line_at(outline, finder.inputs_end) if finder.names.inputs else None
     weights, weights_at = tuple(finder.names.weights), _line_at(outline, finder.weights_end)
-    inputs, returned = tuple(finder.names.inputs), _outputs(outline, finder, body, flow)
+    inputs, returned = tuple(finder.names.inputs), _outputs(outline, finder, body, flow, own)
     return EntryPoint(
         body.name,
         start,
@@ -305,24 +306,29 @@ def _input_specs(
 
 
 def _outputs(
-    outline: CppOutline, finder: CppLaunchFinder, body: Body, flow: Flow
+    outline: CppOutline, finder: CppLaunchFinder, body: Body, flow: Flow, own: Sequence[Launch]
 ) -> tuple[tuple[str, str, Hazard], ...]:
     """The buffers in `output_handles[0] = buf3.release();`, their names there, and what is wrong
     with their memory.
 
-    A buffer that is returned twice has `output_handles[1] = output_handles[0];`.
+    A buffer that is returned twice has `output_handles[1] = output_handles[0];`. Of a weight a copy
+    is returned, `aoti_torch_clone(ema, &output_handles[2]);`: it counts if a launch writes it.
     """
+    written = {arg.buffer for launch in own for arg in launch.tensors if arg.role != "in"}
     nothing: tuple[str, str, Hazard] = "", "", ""
     buffers: dict[int, tuple[str, str, Hazard]] = {}
     for match in _OUTPUT.finditer(outline.read(body.node)):
         buffer = buffers.get(int(match["same"] or -1), nothing)
-        if name := match["name"]:
+        if weight := match["weight"]:
+            root = flow.get(weight).root
+            buffer = (root, weight, "") if root in written else nothing
+        elif name := match["name"]:
             variable = flow.gone.get(name) or flow.get(name)  # `release` itself ended it
             is_bare = variable.content is Content.NOTHING and name not in flow.empty
             # A subgraph has its own name for what it leaves.
             root = finder.names.bases.get(name, name) if variable.root == name else variable.root
             buffer = flow.get(root).root, name, "unwritten" if is_bare else ""
-        buffers[int(match["position"])] = buffer
+        buffers[int(match["position"] or match["place"])] = buffer
     return tuple(buffers.get(position, nothing) for position in range(max(buffers, default=-1) + 1))
 
 

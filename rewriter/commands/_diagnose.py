@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -66,25 +67,53 @@ def _act_artifact(arguments: Arguments, path: str) -> int:
         why = "a dump is diagnosed by its values"
         refuse_options(arguments, "text", why, "Drop it, or name the wrapper itself.")
         return _act_dump(arguments, Path(path))
-    needs_a_run = options_given(arguments, "expected", "against", "bundle")
     artifact = open_named(arguments, path, kernels=True)
-    if _by_text.is_text_only(arguments, artifact, needs_a_run):
+    if _by_text.is_text_only(arguments, artifact, _needs_a_run(arguments)):
         return _by_text.act(arguments, artifact, "diagnosis")
     require_plain(artifact)
     right = _right(arguments)
     named = right.named
     reference = None if named is None else open_named(arguments, named)
     folder = runs_directory(arguments, artifact.path, ".diagnosis")
+    with _removed_by_errors(folder):
+        return _run_artifact(arguments, path, artifact, right, reference, folder)
+
+
+def _needs_a_run(arguments: Arguments) -> list[str]:
+    """The options that were given and need a run."""
+    return options_given(arguments, "expected", "against", "bundle")
+
+
+@contextmanager
+def _removed_by_errors(folder: Path) -> Iterator[None]:
+    """A command that ends with an error leaves nothing: outputs that are expected, for one, may
+    turn out to be those of no call."""
+    try:
+        yield
+    except RewriterError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _run_artifact(
+    arguments: Arguments,
+    path: str,
+    artifact: Artifact,
+    right: Right,
+    reference: Artifact | None,
+    folder: Path,
+) -> int:
     runs = Runs(ArtifactSubject(arguments, path, artifact), folder, _MOST)
     everything = _values(arguments, folder)
     why = "does it end, are its numbers finite, and what does each launch do"
     try:
         first = runs.run("values", everything, why)
     except RewriterError as error:
-        if needs_a_run:
+        if _needs_a_run(arguments):
             raise
         return _by_text.instead(arguments, artifact, error, folder, "diagnosis")
     pieces = [first, *_further(runs, first, everything)]
+    named = right.named
     if named is not None and reference is not None and first.ended.code == 0:
         runs = replace(runs, subject=ArtifactSubject(arguments, named, reference))
         ran = runs.run("reference", everything, f"what {named} does, which is right")
@@ -98,6 +127,11 @@ def _act_program(arguments: Arguments, command: Sequence[str]) -> int:
     right = _right(arguments)
     _require_dump(right, "a program", "-- COMMAND")
     folder = runs_directory(arguments, Path("cache"), ".diagnosis")
+    with _removed_by_errors(folder):
+        return _run_program(arguments, command, right, folder)
+
+
+def _run_program(arguments: Arguments, command: Sequence[str], right: Right, folder: Path) -> int:
     runs = Runs(ProgramSubject(arguments, command), folder, _MOST)
     health = select(
         "names,print,inputs",

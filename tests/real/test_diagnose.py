@@ -181,3 +181,11 @@ def test_what_cannot_be_asked_is_refused_before_anything_runs(
     assert main(["diagnose", str(wrapper), *command]) == 2
     assert f"error[{slug}]" in capfd.readouterr().err
     assert sorted(os.listdir()) == before
+
+
+def test_outputs_of_no_call_leave_nothing_behind(wrapper: Path) -> None:
+    """That they are those of no call is seen after the run."""
+    torch.save(torch.ones(3), "right.pt")
+    before = sorted(os.listdir())
+    assert main(["diagnose", str(wrapper), "-d", "bad", "--expected", "right.pt"]) == 2
+    assert sorted(os.listdir()) == before

@@ -7,6 +7,7 @@ forward also returns what its backward needs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -43,11 +44,13 @@ _LISTED = 4
 class ComparedCall:
     """The outputs of one call, by their labels, such as `0: buf14`. `feeding` are the steps, by
     launch and iteration, whose results reach a wrong output; `None` if the flow of values is not
-    completely known."""
+    completely known. `missing` is the number of those that were expected and not compared, such as
+    an input, or a weight that no launch writes."""
 
     run: RunDump
     outputs: tuple[Checked, ...]
     feeding: frozenset[tuple[int, int]] | None = None
+    missing: int = 0
 
     @property
     def wrong(self) -> tuple[Checked, ...]:
@@ -59,7 +62,8 @@ class ComparedCall:
         if not self.wrong:
             verb = "agrees" if len(self.outputs) == 1 else "agree"
             what = f"wrong outputs: {compared} of {self.run.name} {verb} with what is expected"
-            return Examined(ruled_out=what, outputs=len(self.outputs), compared=len(self.outputs))
+            outputs = len(self.outputs) + self.missing
+            return Examined(ruled_out=what, outputs=outputs, compared=len(self.outputs))
         names = ", ".join(output.arg for output in self.wrong[:_LISTED])
         what = f"{len(self.wrong)} of {compared} ({names}) are not as expected"
         text = tuple(map(_line, self.wrong[:_LISTED]))
@@ -105,7 +109,8 @@ def compare_outputs(
         is_whole = len(rows) >= len(expected)
         if outputs := tuple(_compared(run, last, expected) or ()) if is_whole else ():
             wrong = [output.arg for output in outputs if not output.agrees]
-            return ComparedCall(run, outputs, _feeding(nodes, last, wrong))
+            missing = sum(want is not None for want in expected) - len(outputs)
+            return ComparedCall(run, outputs, _feeding(nodes, last, wrong), missing)
     shapes = ", ".join("-" if tensor is None else str(list(tensor.shape)) for tensor in expected)
     raise RewriterError(
         "bad-expected",
@@ -137,8 +142,7 @@ def _compared(
     for want, row in zip(expected, last.returned, strict=False):
         if want is None or not isinstance(row, TensorRow):
             continue
-        ways = _as_returned(results, row, want)
-        if (ways[0].numel() if ways else row.size) != want.numel():
+        if (ways := _as_returned(results, row, want)) is None:
             return None
         if checks := [_compare(row.arg, got, want) for got in ways]:
             found.append(next((check for check in checks if check.agrees), checks[0]))
@@ -147,22 +151,23 @@ def _compared(
 
 def _as_returned(
     results: CallResults, row: TensorRow, want: torch.Tensor
-) -> Sequence[torch.Tensor]:
+) -> Sequence[torch.Tensor] | None:
     """An output as the call returns it: a view of the memory that its last writer left, or what
     several launches wrote. Two candidates if the text does not say how it lies in memory; none if
-    that was not saved."""
+    that was not recorded. `None` if it has another size than the expected one."""
     from rewriter.diagnosis.verification import received
     from rewriter.diagnosis.verification.bounded import UncheckedError
     from rewriter.diagnosis.verification.graph_types import TensorType
 
-    kind = TensorType(want.dtype, tuple(want.shape), want.stride())
+    kind, size = TensorType(want.dtype, tuple(want.shape), want.stride()), row.size
     with suppress(UncheckedError):
-        if (returned := results.as_returned(row)) is not None:
-            return [returned[1]]
-        left = results.returned(row, kind)
-        if left.unwritten is None:
+        if (view := results.view(row)) is not None:
+            size = math.prod(view.size)
+            if size == want.numel() and (returned := results.as_returned(row)) is not None:
+                return [returned[1]]
+        elif (left := results.returned(row, kind)).unwritten is None:
             return received.layouts(left.tensor, left.row, kind, viewed=True)
-    return []
+    return [] if size == want.numel() else None
 
 
 def _compare(name: str, got: torch.Tensor, want: torch.Tensor) -> Checked:

@@ -211,16 +211,16 @@ class Diagnosis:
             return self.finding.headline
         if self.is_by_text:
             return self._followed
-        if not self.checked:
-            if self.compared:
-                agree = "output is" if self.compared == 1 else "outputs are"
-                return f"nothing wrong was found: {self.compared} {agree} as expected"
-            return "no launch was checked in full; nothing wrong was found in what was looked at"
         left = self.outputs - self.compared
         share = percent(left, self.outputs)
         verb = "was" if left == 1 else "were"
         also = f"; {left} of {counted(self.outputs, 'output')} ({share}) {verb} not compared"
         also *= bool(left)
+        if not self.checked:
+            if self.compared:
+                agree = "output is" if self.compared == 1 else "outputs are"
+                return f"nothing wrong was found: {self.compared} {agree} as expected{also}"
+            return "no launch was checked in full; nothing wrong was found in what was looked at"
         some, every = self.calls
         of = f" of {some} of {counted(every, 'call')}" if some < every else ""
         if self.launches == self.checked:

@@ -11,6 +11,7 @@ import torch
 import dumps
 from rewriter.core.errors import RewriterError
 from rewriter.diagnosis.expected import compare_outputs, load_expected
+from rewriter.diagnosis.ruling import rule
 from rewriter.dump.reading import Dump, open_dump
 
 RIGHT = [torch.arange(32.0).reshape(4, 8), torch.ones(4, 8)]
@@ -105,6 +106,23 @@ def test_an_output_is_the_view_that_is_returned(
     ]
     assert [[x.arg for x in call.outputs] for call in compared] == [["0: buf0"]] * 2
     assert [len(call.wrong) for call in compared] == [0, 1]
+
+
+def test_an_output_that_is_not_compared_is_counted(tmp_path: Path) -> None:
+    """A view that goes beyond what was recorded cannot be compared, nor can an input."""
+    x, made = dumps.value("x", mean=5.0), dumps.value("buf0", "out", file="a.pt")
+    dump = dumps.write(
+        tmp_path / "x.dump",
+        [dumps.launch(0, "cpp_a", [x], [made], kind="cpp", scope="call")],
+        inputs=[x], outputs=["buf0", "buf0", "x"], tensors={"a.pt": RIGHT[0]},
+        wrapper=WRAPPER.replace("VIEW", "buf0, reinterpret_tensor(buf0, (8, 4), (8, 1), 0), x"),
+    )  # fmt: skip
+    expected = [RIGHT[0], RIGHT[0].t(), RIGHT[1]]
+    call = compare_outputs(open_dump(dump), expected, Path("right.pt"))
+    assert ([x.arg for x in call.outputs], call.missing) == (["0: buf0"], 2)
+    assert rule([call.examined()]).headline == (
+        "nothing wrong was found: 1 output is as expected; 2 of 3 outputs (67%) were not compared"
+    )
 
 
 @pytest.mark.parametrize(

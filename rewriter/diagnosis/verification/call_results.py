@@ -90,11 +90,14 @@ class CallResults:
         row = structs.replace(row, shape=shape, stride=stride, file="")
         return self._assembled(row, parts, None)
 
+    def view(self, row: TensorRow) -> ReturnedView | None:
+        """The view that is returned of the memory of a tensor, where the text has it."""
+        return self._returned_views.get(dataflow.output_position(row.arg))
+
     def as_returned(self, row: TensorRow) -> tuple[ReturnedView, torch.Tensor] | None:
         """The view that is returned of what the last writer of a tensor left in memory; `None` if
         the text of the wrapper has none, or that does not begin where the tensor does."""
-        view = self._returned_views.get(dataflow.output_position(row.arg))
-        if view is None:
+        if (view := self.view(row)) is None:
             return None
         source = self._last.given[row.arg][0]
         written = self.flow.origin(source)

@@ -35,7 +35,7 @@ from rewriter.execution.dumped_wrappers import flow_of
 if TYPE_CHECKING:
     import torch
 
-    from rewriter.diagnosis.verification.left import CallResults
+    from rewriter.diagnosis.verification.call_results import CallResults
 
 _LISTED = 4
 
@@ -135,7 +135,7 @@ def _compared(
     run: RunDump, last: FlowNode, expected: Sequence[torch.Tensor | None]
 ) -> list[Checked] | None:
     """Compare each output that was saved; `None` if one has another size."""
-    from rewriter.diagnosis.verification.left import CallResults
+    from rewriter.diagnosis.verification.call_results import CallResults
 
     results = CallResults(run, flow_of(run), last)
     found: list[Checked] = []
@@ -164,7 +164,7 @@ def _as_returned(
         if (view := results.view(row)) is not None:
             size = math.prod(view.size)
             if size == want.numel() and (returned := results.as_returned(row)) is not None:
-                return [returned[1]]
+                return [returned.tensor]
         elif (left := results.returned(row, kind)).unwritten is None:
             return received.layouts(left.tensor, left.row, kind, viewed=True)
     return [] if size == want.numel() else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from msgspec import structs
@@ -21,7 +22,7 @@ from rewriter.diagnosis.verification.returned_views import ReturnedView, body_of
 from rewriter.dump import dataflow, launched
 from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.documents import LaunchRow
-from rewriter.dump.reading import RunDump
+from rewriter.dump.reading import RunDump, RunStep
 from rewriter.dump.rows import TensorRow, renamed
 from rewriter.execution.dumped_wrappers import are_writes_recorded, wrapper_of
 
@@ -34,6 +35,16 @@ class CallResult:
     row: TensorRow
     tensor: torch.Tensor
     unwritten: torch.Tensor | None = None
+
+
+class Returned(NamedTuple):
+    """A view that a call returns, of what the last writer of its memory left: the row `written`,
+    of a step."""
+
+    view: ReturnedView
+    tensor: torch.Tensor
+    written: TensorRow
+    step: RunStep
 
 
 class CallResults:
@@ -94,7 +105,7 @@ class CallResults:
         """The view that is returned of the memory of a tensor, where the text has it."""
         return self._returned_views.get(dataflow.output_position(row.arg))
 
-    def as_returned(self, row: TensorRow) -> tuple[ReturnedView, torch.Tensor] | None:
+    def as_returned(self, row: TensorRow) -> Returned | None:
         """The view that is returned of what the last writer of a tensor left in memory; `None` if
         the text of the wrapper has none, or that does not begin where the tensor does."""
         if (view := self.view(row)) is None:
@@ -103,12 +114,13 @@ class CallResults:
         written = self.flow.origin(source)
         if written is None:
             return None
-        facts = self.run.launch_row(self.flow.nodes[source.step].step.launch)
+        step = self.flow.nodes[source.step].step
+        facts = self.run.launch_row(step.launch)
         part = view_in(_expression(written, facts), {})
         if part is not None and part.offset != "0":
             return None
         taken = view.taken_from(written, received.load(self.run, row))
-        return None if taken is None else (view, taken)
+        return None if taken is None else Returned(view, taken, written, step)
 
     @cached_property
     def _returned_views(self) -> Mapping[int, ReturnedView]:

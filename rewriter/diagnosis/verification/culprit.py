@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
@@ -21,6 +21,8 @@ from rewriter.dump.rows import TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.model_names.attribution import called
 from rewriter.model_names.graph import FxGraph
+
+ByLaunch = Mapping[tuple[int | None, int], LaunchCheck]  # and iteration
 
 
 class Culprit(NamedTuple):
@@ -43,14 +45,12 @@ class CulpritSearch:
         results: CallResults,
         graph: FxGraph,
         evaluator: Evaluator,
-        checks: Sequence[LaunchCheck],
+        checks: ByLaunch,
         wrong: Sequence[Checked],
     ) -> None:
         self._results, self._run, self._flow = results, results.run, results.flow
         self._graph, self._evaluator, self._wrong = graph, evaluator, wrong
-        self._checks: dict[tuple[int | None, int], LaunchCheck] = {
-            (x.launch, x.iteration): x for x in checks
-        }
+        self._checks = checks
         self._steps = {step.which: step for step in self._run.steps}
 
     def culprit(self) -> Culprit | None:

@@ -17,7 +17,7 @@ import torch
 from rewriter.diagnosis.verification import calls, functional, received, threads
 from rewriter.diagnosis.verification.bounded import Bounded, UncheckedError, exact
 from rewriter.diagnosis.verification.call_results import CallResult, CallResults, unwritten_places
-from rewriter.diagnosis.verification.culprit import Culprit, CulpritSearch
+from rewriter.diagnosis.verification.culprit import ByLaunch, Culprit, CulpritSearch
 from rewriter.diagnosis.verification.evaluate import Evaluator
 from rewriter.diagnosis.verification.given_graphs import GivenGraphs, graph_text
 from rewriter.diagnosis.verification.graph_types import graph_sizes, tensor_type
@@ -95,12 +95,12 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
     if last is None or len(last.returned) != len(graph.outputs):
         return CallCheck.without(run, "what it returned was not recorded")
     results = CallResults(run, flow, last)
-    found = _outputs(results, last, graph, evaluator)
+    own: ByLaunch = {(x.launch, x.iteration): x for x in checks if x.run == run.name}
+    found = _outputs(results, last, graph, evaluator, own)
     if not_called := tuple(_not_called(run, text, graph)):
         return replace(found, outputs=(*found.outputs, *not_called))
     if not found.wrong:
         return found
-    own = [x for x in checks if x.run == run.name]
     search = CulpritSearch(results, graph, evaluator, own, found.wrong)
     return replace(found, culprit=search.culprit())
 
@@ -157,7 +157,7 @@ def _own_results(run: RunDump, graph: FxGraph, checks: Sequence[LaunchCheck]) ->
 
 
 def _outputs(
-    results: CallResults, last: FlowNode, graph: FxGraph, evaluator: Evaluator
+    results: CallResults, last: FlowNode, graph: FxGraph, evaluator: Evaluator, checks: ByLaunch
 ) -> CallCheck:
     """Check what the call returns, and what it leaves in inputs that the graph updates."""
     run, found, reasons = results.run, list[Checked](), list[str]()
@@ -171,7 +171,8 @@ def _outputs(
             if left is not None:
                 checked = _left(left, node, evaluator)
                 if isinstance(what, TensorRow) and checked.agrees:
-                    checked = _viewed(results, what, node, evaluator) or checked
+                    seen = _as_written(results, what, graph.base(node), evaluator, checks)
+                    checked = _viewed(results, what, node, seen or evaluator) or checked
                 if checked.comparison.is_unknown and not evaluator.is_undefined(node):
                     reasons.append(f"{left.row.arg}: {ANYTHING}")
                 found.append(checked)
@@ -199,21 +200,39 @@ def _left(left: CallResult, node: str, evaluator: Evaluator) -> Checked:
     return Checked(row.arg, evaluator.statement(node), comparison)
 
 
+def _as_written(
+    results: CallResults, row: TensorRow, base: str, evaluator: Evaluator, checks: ByLaunch
+) -> Evaluator | None:
+    """What evaluates the views of a node by what a launch wrote, where that was checked to be the
+    node; else `None`. However far rounding may have got there, it adds nothing to them."""
+    returned, kind = results.as_returned(row), evaluator.type_of(base)
+    check = None if returned is None else checks.get(returned.step.which)
+    if returned is None or check is None or check.outcome != "agrees" or kind is None:
+        return None
+    made = [node_of(x.claim) for x in check.results if x.arg == returned.written.arg]
+    if check.route == "operator" and len(check.results) == 1:  # its claim is the launch itself
+        made = [*map(node_of, check.computes)]
+    if made != [base] or kind.shape != returned.written.shape:
+        return None
+    known = exact(received.load(results.run, returned.written))
+    return evaluator.starting_with({base: known})
+
+
 def _viewed(
     results: CallResults, row: TensorRow, node: str, evaluator: Evaluator
 ) -> Checked | None:
     """What is wrong with the view that is returned of a right tensor; `None` if nothing is."""
     if (returned := results.as_returned(row)) is None:
         return None
-    view, tensor = returned
     expected = value_of(node, evaluator)
-    if tensor.shape == expected.value.shape and compare(tensor, expected).agrees:
+    is_alike = returned.tensor.shape == expected.value.shape
+    if is_alike and compare(returned.tensor, expected).agrees:
         return None
     name = dataflow.output_variable(row.arg)
     return Checked.as_a_whole(
         name,
         evaluator.statement(node),
-        f"the call returns {view}, which is another view than the graph returns",
+        f"the call returns {returned.view}, which is another view than the graph returns",
     )
 
 

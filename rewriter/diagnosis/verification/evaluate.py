@@ -38,6 +38,10 @@ class Evaluator:
         self._values: dict[str, Any] = dict(known)
         self._sizes = dict(sizes or {})
 
+    def starting_with(self, known: Mapping[str, Any]) -> Evaluator:
+        """The same graph, computed from other values."""
+        return Evaluator(self._graph, known, self._sizes)
+
     def computable(self, forbidden: frozenset[str] = frozenset()) -> set[str]:
         """The nodes that can be computed from the known values, without forbidden operators."""
         found = set(self._values)
@@ -85,7 +89,7 @@ class Evaluator:
     def _places(self, view: str, shape: tuple[int, ...]) -> torch.Tensor:
         """The elements of its base, of this shape, that a view has, in the order of the view."""
         numbers = exact(torch.arange(math.prod(shape)).reshape(shape))
-        inside = Evaluator(self._graph, {self._graph.base(view): numbers}, self._sizes)
+        inside = self.starting_with({self._graph.base(view): numbers})
         places: torch.Tensor = inside.value(view).value
         if places.dtype != torch.int64:
             raise UncheckedError(f"{view} has another type than the memory that it is a view of")

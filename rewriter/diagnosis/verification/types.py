@@ -137,7 +137,8 @@ class LaunchCheck(RecordedLaunch):
 
 # Why nothing is known of a value.
 ANYTHING = (
-    "what its graph gives is NaN, depends on uninitialised memory, or on what rounding decides"
+    "its graph gives no definite value: it is NaN, or of uninitialised memory, or rounding errors "
+    "may make anything of it"
 )
 
 

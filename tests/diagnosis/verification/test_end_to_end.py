@@ -148,7 +148,7 @@ def test_an_output_that_the_graph_leaves_open_has_a_reason(tmp_path: Path) -> No
     head, tail = GRAPH.split("        mul:")[0], "        return (add,)\n"
     call = _check(tmp_path, X, head + body + tail)
     assert (call.wrong, call.missing) == ((), 1)
-    assert call.reason.startswith("buf0: what its graph gives is NaN, ")
+    assert call.reason.startswith("buf0: its graph gives no definite value: ")
 
 
 WRAPPER = """# AOT ID: ['0_inference']
@@ -259,6 +259,37 @@ def test_a_view_that_is_returned_is_the_one_of_the_graph(
     problem = f"the call returns {returned}, which is another view than the graph returns"
     assert [x.problem for x in call.wrong] == [problem] * is_wrong
     assert (call.reason, len(call.outputs), call.culprit) == ("", 1, None)
+
+
+@pytest.mark.parametrize(
+    ("claim", "offset", "is_wrong"),
+    [("add", 0, False), ("add", 8, True), ("another", 8, False), ("mul", 8, False)],
+)
+def test_a_view_that_is_returned_is_one_of_what_was_checked_whatever_the_graph_gives(
+    claim: str, offset: int, is_wrong: bool, tmp_path: Path
+) -> None:
+    """Rounding may decide all of a large model from its inputs, and nothing of a view."""
+    returned = f"reinterpret_tensor(buf0, (3, 8), (8, 1), {offset})"
+    nodes = """slice_1: "f32[3, 8][8, 1]cpu" = torch.ops.aten.slice.Tensor(add, 0, 0, 3)
+        return (slice_1,)"""
+    made = dumps.value("buf0", "out", file="y.pt")
+    dump = dumps.write(
+        tmp_path / "x.dump",
+        [dumps.launch(0, "extern_kernels.add", [GIVEN], [made], **CPP)],
+        inputs=[GIVEN], outputs=["buf0"], tensors={"x.pt": X, "y.pt": RIGHT},
+        wrapper=WRAPPER.replace("GIVEN", "buf1").replace("buf0, RETURNED", f"{returned}, "),
+        graph=GRAPH.replace("mul.Tensor(arg0_1, 2)", "empty_like.default(arg0_1)").replace(
+            "return (add,)", nodes
+        ),
+    )  # fmt: skip
+    result = Checked("buf0", "extern_kernels.add", as_recorded(32))
+    check = checked(
+        step=1, kernel=result.claim, route="operator", results=(result,),
+        computes=(f"{claim} = aten.{claim}.Tensor(mul, 1)",),
+    )  # fmt: skip
+    (call,) = check_outputs(dump, [check])
+    assert len(call.wrong) == is_wrong
+    assert all(returned in x.problem for x in call.wrong)
 
 
 def test_a_view_begins_where_its_buffer_does_and_not_where_a_launch_wrote(tmp_path: Path) -> None:

@@ -65,17 +65,22 @@ class CallResults:
                 self._parts.setdefault(root, []).append((row, facts))
                 self.writers[root] = node
 
-    def of_input(self, name: str) -> CallResult | None:
-        """What an input holds in the end; `None` if it was not recorded."""
+    def is_written(self, name: str) -> bool:
+        """Whether a launch writes a buffer, an input or a weight, or a part of it."""
+        return name in self._parts
+
+    def of_input(self, name: str, kind: TensorType | None) -> CallResult:
+        """What an input, or a weight of a package, holds in the end."""
         given = self._inputs.get(name)
-        if given is None:
-            return None
         parts = self._parts_of(name)
-        whole = [row for row, _ in parts if row.size == given.size]
-        if not parts or (whole and parts[-1][0] is whole[-1]):
-            row = renamed(whole[-1], name) if parts else given
+        size = given.size if given is not None else kind and kind.numel
+        if parts and parts[-1][0].size == size:
+            row = renamed(parts[-1][0], name)
             return CallResult(row, received.load(self.run, row))
-        return self._assembled(given, parts, received.load(self.run, given))
+        if given is None:
+            raise UncheckedError(f"what {name} holds in the end was not recorded")
+        before = received.load(self.run, given)
+        return self._assembled(given, parts, before) if parts else CallResult(given, before)
 
     def returned(self, row: TensorRow, kind: TensorType | None) -> CallResult:
         """A returned tensor, of which a row is the result of its last writer."""

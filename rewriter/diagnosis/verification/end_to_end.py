@@ -159,15 +159,18 @@ def _own_results(run: RunDump, graph: FxGraph, checks: Sequence[LaunchCheck]) ->
 def _outputs(
     results: CallResults, last: FlowNode, graph: FxGraph, evaluator: Evaluator, checks: ByLaunch
 ) -> CallCheck:
-    """Check what the call returns, and what it leaves in inputs that the graph updates."""
+    """Check what the call returns, and what it leaves in inputs that the graph updates, and in
+    weights that launches write."""
     run, found, reasons = results.run, list[Checked](), list[str]()
-    for what, node in [*graph.finals.items(), *zip(last.returned, graph.outputs, strict=True)]:
+    written = {x: x for x in sorted(graph.attributes) if results.is_written(x)}
+    left_in = {**written, **graph.finals}
+    for what, node in [*left_in.items(), *zip(last.returned, graph.outputs, strict=True)]:
         try:
             left: CallResult | None = None
             if isinstance(what, TensorRow) and node in graph.nodes:
                 left = results.returned(what, evaluator.type_of(node))
             elif isinstance(what, str):
-                left = results.of_input(what)
+                left = results.of_input(what, evaluator.type_of(node))
             if left is not None:
                 checked = _left(left, node, evaluator)
                 if isinstance(what, TensorRow) and checked.agrees:

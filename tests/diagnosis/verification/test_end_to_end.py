@@ -312,6 +312,39 @@ def test_a_view_begins_where_its_buffer_does_and_not_where_a_launch_wrote(tmp_pa
     assert (len(call.outputs), call.reason) == (1, "")
 
 
+@pytest.mark.parametrize(
+    ("target", "left", "wrong", "reason"),
+    [
+        ("ema", X * 2, [], ""),
+        ("ema", X * 3, ["ema"], ""),
+        ("w", X * 2, ["w"], "what ema holds in the end was not recorded"),
+    ],
+)
+def test_weights_of_a_package_hold_what_its_graph_gives(
+    target: str, left: torch.Tensor, wrong: list[str], reason: str, tmp_path: Path
+) -> None:
+    """The inputs of its calls have no weights: a launch that reads them tells what they held."""
+    graph = GRAPH.replace("mul.Tensor(arg0_1, 2)", "mul.Tensor(arg0_1, w)").replace(
+        f"        mul: {KIND}",
+        f"        w: {KIND} = self.w\n        ema: {KIND} = self.ema\n        mul: {KIND}",
+    )
+    copy = f"copy_: {KIND} = torch.ops.aten.copy_.default(ema, mul);  copy_ = None\n        return"
+    graph = graph.replace("return", copy)
+    w, mul, add = (
+        dumps.value(name, role, file=f"{file}.pt")
+        for name, role, file in (("w", "in", "w"), ("buf0", "out", "m"), ("buf1", "out", "y"))
+    )
+    written = [add, {**add, "arg": target, "file": "l.pt"}]
+    launches = [
+        dumps.launch(0, "cpp_mul", [GIVEN, w], [mul], **CPP),
+        dumps.launch(1, "cpp_add", [{**mul, "role": "in"}], written, **CPP),
+    ]
+    files = {"w": torch.full((4, 8), 2.0), "m": X * 2, "y": RIGHT, "l": left}
+    (call,) = check_outputs(_dump(tmp_path, launches, ["buf1"], graph, **files))
+    assert [x.arg for x in call.wrong] == wrong
+    assert (call.reason, call.missing) == (reason, bool(reason))
+
+
 JOINED = f"""
 class GraphModule(torch.nn.Module):
     def forward(self, arg0_1: {KIND}):

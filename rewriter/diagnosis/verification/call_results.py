@@ -65,6 +65,11 @@ class CallResults:
                 self._parts.setdefault(root, []).append((row, facts))
                 self.writers[root] = node
 
+    @property
+    def scope(self) -> str:
+        """The function that returned."""
+        return self._last.place.scope
+
     def is_written(self, name: str) -> bool:
         """Whether a launch writes a buffer, an input or a weight, or a part of it."""
         return name in self._parts

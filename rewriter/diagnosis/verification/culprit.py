@@ -121,7 +121,9 @@ class CulpritSearch:
         times = Counter(kernel for kernel, _ in {(x.kernel, x.launch) for x in self._run.steps})
         for which, check in self._checks.items():
             step = self._steps.get(which)
-            if step is None or check.route not in ("graph", "fragment"):
+            # Graphs inside of the graph have nodes of the same names.
+            is_inside = check.scope != self._results.scope
+            if step is None or is_inside or check.route not in ("graph", "fragment"):
                 continue
             if check.route == "fragment" and times[check.kernel] > 1:
                 continue  # the node names in the fragment are those of the kernel's first launch

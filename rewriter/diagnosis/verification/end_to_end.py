@@ -71,7 +71,8 @@ def check_outputs(
 
 def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | None) -> CallCheck:
     text = graph_text(run, wrapper_of(run), given)
-    graph = functional.read(text, functional.schemas(run), functional.changed_by(run))
+    facts = functional.schemas(run), functional.changed_by(run)
+    graph = functional.read(text, *facts)
     if graph is None:
         return CallCheck.without(run, "its graph is not known")
     sizes = graph_sizes(graph, run.inputs)
@@ -90,7 +91,7 @@ def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | Non
         known |= _attributes(run, graph, flow) | _own_results(run, graph, checks)
     except UncheckedError as error:
         return CallCheck.without(run, str(error))
-    evaluator = Evaluator(graph, known, sizes)
+    evaluator = Evaluator(graph, known, sizes, functional.subgraphs(text, *facts))
     last = dataflow.outputs(flow.nodes)
     if last is None or len(last.returned) != len(graph.outputs):
         return CallCheck.without(run, "what it returned was not recorded")
@@ -128,14 +129,15 @@ def _attributes(run: RunDump, graph: FxGraph, flow: Flow) -> dict[str, Bounded]:
     found: dict[str, Bounded] = {}
     written = {*flow.unrecorded}
     for step in run.steps:
-        rows = run.rows(step)
-        for name, row in received.given(rows).items():
+        rows, facts = run.rows(step), run.launch_row(step.launch)
+        for variable, row in received.given(rows).items():
+            name = launched.buffer_of(facts, variable)  # a branch has a variable of its own
             kind = tensor_type(graph.nodes[name].type, {}) if name in graph.attributes else None
             if kind is None or name in found or name in written or kind.numel != row.size:
                 continue
             tensor = received.load(run, row)
             found[name] = exact(received.layouts(tensor, row, kind.contiguous(), viewed=True)[0])
-        written |= received.written(rows).keys()
+        written |= {launched.buffer_of(facts, name) for name in received.written(rows)}
     return found
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
+from rewriter.diagnosis.verification import control_flow
 from rewriter.diagnosis.verification.bounded import Bounded, UncheckedError, exact, in_short
 from rewriter.diagnosis.verification.graph_types import Literals, TensorType, tensor_type
 from rewriter.diagnosis.verification.operators import random, rules
@@ -18,7 +20,6 @@ from rewriter.diagnosis.verification.operators.operands import is_written
 from rewriter.dump.rows import TensorRow
 from rewriter.model_names.graph import ATTRIBUTE, FxGraph, FxNode
 
-_CONTROL = ("higher_order.cond", "higher_order.while_loop", "higher_order.invoke_subgraph", "self.")
 _MOST = 1 << 28  # elements of a result
 THROUGH = "written_through"  # the operator of a base of which a view was written
 MEAN = "mean_of_sum"  # that of a mean, which is computed from its sum
@@ -29,18 +30,23 @@ class UnregisteredError(UncheckedError):
 
 
 class Evaluator:
-    """Computes the values of nodes from known values, each once."""
+    """Computes the values of nodes from known values, each once. `inner` are the graphs inside of
+    the graph, without which no condition or loop is evaluated."""
 
     def __init__(
-        self, graph: FxGraph, known: Mapping[str, Any], sizes: Mapping[str, int] | None = None
+        self,
+        graph: FxGraph,
+        known: Mapping[str, Any],
+        sizes: Mapping[str, int] | None = None,
+        inner: Mapping[str, FxGraph] = MappingProxyType({}),
     ) -> None:
-        self._graph = graph
+        self._graph, self._inner = graph, inner
         self._values: dict[str, Any] = dict(known)
         self._sizes = dict(sizes or {})
 
     def starting_with(self, known: Mapping[str, Any]) -> Evaluator:
         """The same graph, computed from other values."""
-        return Evaluator(self._graph, known, self._sizes)
+        return Evaluator(self._graph, known, self._sizes, self._inner)
 
     def computable(self, forbidden: frozenset[str] = frozenset()) -> set[str]:
         """The nodes that can be computed from the known values, without forbidden operators."""
@@ -122,7 +128,8 @@ class Evaluator:
             if one not in self._graph.nodes:
                 raise UncheckedError(f"{one} is not known")
             needed.add(one)
-            wanted += self._graph.nodes[one].reads
+            node = self._graph.nodes[one]
+            wanted += {*node.reads} - self._unrecorded(node)
         for one in (x for x in self._graph.nodes if x in needed):
             value = self._compute(self._graph.nodes[one])
             # Another device may give some operators' results other sizes, such as the indices that
@@ -146,10 +153,14 @@ class Evaluator:
             return self._values[node.reads[0]]
         if node.operator == ATTRIBUTE:
             raise UncheckedError(f"{node.name} was not recorded")
-        if node.call.startswith(_CONTROL):
-            raise UncheckedError(
-                f"it needs {node.name}, which a graph inside of the graph computes"
-            )
+        if node.call.startswith(control_flow.PREFIXES):
+            if not self._inner:
+                why = f"it needs {node.name}, which a graph inside of the graph computes"
+                raise UncheckedError(why)
+            if node.name in self._inner:
+                return None
+            given = {**self._known, **dict.fromkeys(self._unrecorded(node))}
+            return control_flow.results(node.call, Literals(given), self._inside)
         kind = self.type_of(node.name)
         if kind is not None and (kind.numel or 0) > _MOST:
             raise UncheckedError(f"{node.name} is too large to be computed here")
@@ -161,7 +172,7 @@ class Evaluator:
             call = ast.parse(node.call, mode="eval").body
         except (SyntaxError, RecursionError) as error:
             raise UncheckedError(f"the text of {node.name} is no expression") from error
-        literals = Literals({**self._sizes, **self._values})
+        literals = Literals(self._known)
         if not isinstance(call, ast.Call):
             return literals.of(call)
         operator = operator_named(ast.unparse(call.func).split("."))
@@ -172,6 +183,27 @@ class Evaluator:
             drawn = partial(random.drawn, node.operator, args, kwargs)
             return attempt(operator, lambda: drawn(on_gpu=self._is_on_gpu(node)))
         return run(operator, args, kwargs, None if kind is None else kind.dtype)
+
+    @property
+    def _known(self) -> dict[str, Any]:
+        return {**self._sizes, **self._values}
+
+    def _unrecorded(self, node: FxNode) -> set[str]:
+        """The weights that were not recorded among what a node hands to graphs inside of the graph:
+        only a branch that is not taken may read them."""
+        if not node.call.startswith(control_flow.PREFIXES):
+            return set()
+        return {x for x in node.reads if x in self._graph.attributes and x not in self._values}
+
+    def _inside(self, name: str, given: Sequence[Any]) -> Sequence[Any]:
+        """What a graph inside of the graph returns."""
+        graph = self._inner.get(name)
+        if graph is None or graph.finals or len(graph.inputs) != len(given):
+            raise UncheckedError(f"{name} cannot be evaluated")
+        pairs = zip(graph.inputs, given, strict=True)
+        known = {name: value for name, value in pairs if value is not None}
+        inside = Evaluator(graph, known, self._sizes, self._inner)
+        return [inside.value(x) for x in graph.outputs]
 
     def _written_through(self, base: str, new: str, view: str) -> Bounded:
         """The value of `base` once its elements that `view` has are those of `new`."""

@@ -186,9 +186,10 @@ class _Call:
             return self._by(base, "reference", check_reference(reference, values))
         by_call: list[Checked] = []
         no_call = UncheckedError("it names no operator")
+        is_python = self._wrapper is not None and self._wrapper.language == "python"
         if kind_of(launch.kind).operator and self._wrapper is not None:
             try:
-                by_call = self._by_call(values, is_python=self._wrapper.language == "python")
+                by_call = self._by_call(values, is_python=is_python)
             except UncheckedError as error:
                 no_call = error
         outcome, problem = None, ""
@@ -209,12 +210,13 @@ class _Call:
             return found[-1]
         if problem:
             return replace(base, reason=problem)
-        if kind_of(launch.kind).operator:
+        is_call = kind_of(launch.kind).operator
+        if outcome is not None and not (is_call and is_python):
+            return replace(base, reason=f"{', '.join(outcome.unknown)}: no node of the graph")
+        if is_call:
             is_open = isinstance(no_call, UnregisteredError) and graph is None
             more = ", and no graph of the wrapper is known" if is_open else ""
             return replace(base, reason=f"{no_call}{more}")
-        if outcome is not None:
-            return replace(base, reason=f"{', '.join(outcome.unknown)}: no node of the graph")
         if launch.kind == "cpp":
             return replace(base, reason=self._without_graph)
         if launch.kind == "triton_user":

@@ -262,6 +262,34 @@ def test_what_a_call_draws_is_drawn_once(source: Any, reason: str, program: Prog
     assert found.reason == reason
 
 
+class _Cache:
+    """As of transformers: a model makes one in its first call, and returns it."""
+
+    def __init__(self, keys: torch.Tensor) -> None:
+        self.layers, self.itself = [_Layer(keys)], self
+
+
+class _Layer:
+    def __init__(self, keys: torch.Tensor) -> None:
+        self.keys = keys
+
+
+def test_tensors_of_an_object_that_a_call_makes_are_compared(program: Program) -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, _Cache]:
+        return x + 1, _Cache(x.sin())
+
+    def cosine(graph: torch.fx.GraphModule) -> None:
+        for node in graph.graph.nodes:
+            node.target = "cos" if node.target == "sin" else node.target
+
+    program.compiled(function, _wrong(cosine))(torch.ones(2))
+    program.compiled(function, "eager")(torch.ones(2))
+    wrong, right = program.compared()
+    (problem,) = wrong.problems
+    assert problem.startswith("output[1].layers[0].keys")
+    assert (right.reason, right.problems) == ("", ())
+
+
 def test_a_file_that_is_only_written_to_is_no_iterator(program: Program, tmp_path: Path) -> None:
     """Such as the standard error that a bar of progress keeps."""
     with (tmp_path / "log").open("w") as log:

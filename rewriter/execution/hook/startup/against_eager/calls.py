@@ -114,6 +114,10 @@ class Call:
         tensors = copies.tensors()
         return self._outcome(result, tensors, contents), draws
 
+    def returned(self, result: Any) -> dict[str, Any]:
+        """The tensors and numbers in a result. Objects that were there before are as they were."""
+        return dict(values.leaves(result, "output", self.reached.known))
+
     def outcome(self, result: Any) -> dict[str, Any]:
         """What the compiled call returned and left."""
         tensors = {x.name: x.tensor for x in self.reached.tensors.values()}
@@ -123,7 +127,7 @@ class Call:
     def _outcome(
         self, result: Any, tensors: dict[str, torch.Tensor], contents: list[Any]
     ) -> dict[str, Any]:
-        found = dict(values.leaves(result, "output"))
+        found = self.returned(result)
         known = {id(x) for x in tensors.values()}
         for container, held in zip(self.reached.containers, contents, strict=True):
             if isinstance(held, dict):
@@ -256,7 +260,7 @@ class Calls:
         record.write({**about, **row})
         returned = {
             name: x
-            for name, x in values.leaves(result, "output")
+            for name, x in call.returned(result).items()
             if isinstance(x, torch.Tensor) and x.requires_grad
         }
         if not returned or torch._dynamo.config.compiled_autograd:

@@ -114,6 +114,11 @@ class Reached:
     _seen: dict[int, Any] = field(default_factory=dict)
     _names: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def known(self) -> set[int]:
+        """The ids of the objects that were there before the call."""
+        return {*self._seen}
+
     def visit(self, value: Any, name: str) -> None:
         """Add what can be reached from a value. Raises `NotComparedError`."""
         waiting = [(value, name)]
@@ -159,7 +164,7 @@ class Reached:
             yield from ((x, name) for x in _contents(value))
         elif isinstance(value, (tuple, frozenset)):
             yield from ((x, f"{name}[{at}]") for at, x in enumerate(value))
-        elif isinstance(value, Iterator) and not _is_users(type(value).__module__):
+        elif isinstance(value, Iterator) and not is_users(type(value).__module__):
             # Nothing is taken from what is only written to, such as the standard error of a bar.
             if isinstance(value, io.IOBase) and not value.closed and not value.readable():
                 return
@@ -173,7 +178,7 @@ class Reached:
         elif isinstance(value, functools._lru_cache_wrapper):
             yield value.__wrapped__, name
         elif isinstance(value, type):
-            yield from self._of_class(value, name) if _is_users(value.__module__) else ()
+            yield from self._of_class(value, name) if is_users(value.__module__) else ()
         elif not isinstance(value, types.ModuleType):
             yield from self._of_object(value, name)
 
@@ -187,7 +192,7 @@ class Reached:
         is_known = isinstance(value, (torch.nn.Module, torch.optim.Optimizer)) or (
             kind.__name__ in _HOLDERS and kind.__module__ in sys.stdlib_module_names
         )
-        if not is_known and not _is_users(kind.__module__):
+        if not is_known and not is_users(kind.__module__):
             return
         if kind.__name__ in ("DistributedDataParallel", "FullyShardedDataParallel"):
             raise NotComparedError(f"{name} is a {kind.__name__}, which talks to other processes")
@@ -208,7 +213,7 @@ class Reached:
                 inner = name if key in ("_parameters", "_buffers", "_modules") else f"{name}.{key}"
                 yield item, inner
         for base in kind.__mro__:
-            if _is_users(base.__module__):
+            if is_users(base.__module__):
                 yield base, name
 
     def _of_function(self, function: Any, name: str) -> Iterator[tuple[Any, str]]:
@@ -217,13 +222,13 @@ class Reached:
             yield inner, name
             return
         names = _globals_of(function.__code__)
-        if names and _is_users(function.__globals__.get("__name__")):
+        if names and is_users(function.__globals__.get("__name__")):
             place = function.__globals__
             there = tuple(x for x in names if x in place)
             self._hold("names", place, names)
             yield from ((place[x], x) for x in there)
             for module in (place[x] for x in there):
-                if isinstance(module, types.ModuleType) and _is_users(module.__name__):
+                if isinstance(module, types.ModuleType) and is_users(module.__name__):
                     inside = tuple(x for x in names if x in vars(module))
                     self._hold("names", vars(module), inside)
                     yield from ((vars(module)[x], f"{module.__name__}.{x}") for x in inside)
@@ -295,7 +300,8 @@ def _require_plain(tensor: torch.Tensor, name: str) -> None:
         raise NotComparedError(f"{name} belongs to a transform such as vmap")
 
 
-def _is_users(module: str | None) -> bool:
+def is_users(module: str | None) -> bool:
+    """Whether a module is the program's, or of a library that is neither torch nor Python."""
     top = (module or "").partition(".")[0]
     return top == "__main__" or (top not in _OURS and top not in sys.stdlib_module_names)
 

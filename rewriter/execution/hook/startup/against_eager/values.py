@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .record import NotComparedError
+from .state import is_users
 
 # Relative tolerances: those of `torch.testing.assert_close`; of 8-bit types, their eps.
 _RELATIVE = {torch.float16: 1e-3, torch.bfloat16: 1.6e-2, torch.float64: 1e-7,
@@ -91,19 +92,27 @@ class Rounded(TorchDispatchMode):
         return 2 * drawn - 1
 
 
-def leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """The tensors and numbers in what a function returns, with their names."""
+def leaves(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """The tensors and numbers in what a function returns, with their names; of other objects the
+    tensors, but for those with ids in `seen`, to which objects are added that were gone through."""
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from leaves(item, f"{name}[{key!r}]")
+            yield from leaves(item, f"{name}[{key!r}]", seen)
     elif isinstance(value, (list, tuple)):
         for at, item in enumerate(value):
-            yield from leaves(item, f"{name}[{at}]")
+            yield from leaves(item, f"{name}[{at}]", seen)
     elif hasattr(value, "__dataclass_fields__"):
         for key in value.__dataclass_fields__:
-            yield from leaves(getattr(value, key), f"{name}.{key}")
+            yield from leaves(getattr(value, key), f"{name}.{key}", seen)
     else:
         yield name, value
+        # A cache of transformers, say; no model, whose weights are not what is returned.
+        is_holder = is_users(type(value).__module__) and not isinstance(value, torch.nn.Module)
+        if id(value) not in seen and is_holder and hasattr(value, "__dict__"):
+            seen.add(id(value))
+            for key, item in vars(value).items():
+                inside = leaves(item, f"{name}.{key}", seen)
+                yield from ((at, x) for at, x in inside if isinstance(x, torch.Tensor))
 
 
 def typed(

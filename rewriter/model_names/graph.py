@@ -244,12 +244,14 @@ def _inlined(node: FxNode, inner: Mapping[str, FxGraph]) -> FxNode:
 
 
 def subgraphs(text: str) -> dict[str, FxGraph]:
-    """The subgraphs of a graph, by name: the branches of a condition, the body of a loop."""
+    """The subgraphs of a graph, by name: the branches of a condition, the body of a loop. Those of
+    a condition in a branch may have the names of others: of such a name there is none."""
     heads = list(_CLASS.finditer(text))[1:] if len(text) <= MOST_BYTES else []
     ends = [*(head.start() for head in heads[1:]), len(text)]
-    parsed = {
-        head[1]: parse(text[head.start() : end]) for head, end in zip(heads, ends, strict=False)
-    }
+    parsed: dict[str, FxGraph | None] = {}
+    for head, end in zip(heads, ends, strict=False):
+        graph = parse(text[head.start() : end])
+        parsed[head[1]] = graph if parsed.get(head[1], graph) == graph else None
     return {name: graph for name, graph in parsed.items() if graph is not None}
 
 

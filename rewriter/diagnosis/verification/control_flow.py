@@ -15,26 +15,24 @@ _MOST = 1_000  # turns of a loop
 _Run = Callable[[str, Sequence[Any]], Sequence[Any]]
 
 
-def results(text: str, literals: Literals, run: _Run) -> Sequence[Any]:
-    """What the call of such a node returns; `literals` has the values of its arguments. Raises
-    `UncheckedError` if rounding decides which way it goes."""
-    call = ast.parse(text, mode="eval").body
-    if not isinstance(call, ast.Call):
-        raise UncheckedError(f"{text} is a graph inside of the graph")
-    operator = ast.unparse(call.func)
-    if operator.endswith(".cond"):
-        condition, *branches, given = call.args
-        taken = branches[0 if _is_true(literals.of(condition)) else 1]
-        return run(ast.unparse(taken), literals.of(given))
-    if operator.endswith(".invoke_subgraph"):
-        return run(ast.unparse(call.args[0]), [literals.of(x) for x in call.args[2:]])
-    before, body = map(ast.unparse, call.args[:2])
-    carried, rest = (list(literals.of(x)) for x in call.args[2:4])
-    for _ in range(_MOST):
-        if not _is_true(run(before, [*carried, *rest])[0]):
-            return carried
-        carried = list(run(body, [*carried, *rest]))
-    raise UncheckedError(f"a loop has more than {_MOST} turns")
+def results(node: ast.expr, literals: Literals, run: _Run) -> Sequence[Any]:
+    """What such a node returns; `literals` has the values of its arguments. Raises `UncheckedError`
+    if rounding decides which way it goes."""
+    match node:
+        case ast.Call(ast.Attribute(attr="cond"), [condition, then, otherwise, given]):
+            taken = then if _is_true(literals.of(condition)) else otherwise
+            return run(ast.unparse(taken), literals.of(given))
+        case ast.Call(ast.Attribute(attr="invoke_subgraph"), [graph, _, *given]):
+            return run(ast.unparse(graph), [literals.of(x) for x in given])
+        case ast.Call(ast.Attribute(attr="while_loop"), [condition, body, first, rest]):
+            carried = literals.of(first)
+            for _ in range(_MOST):
+                values = [*carried, *literals.of(rest)]
+                if not _is_true(run(ast.unparse(condition), values)[0]):
+                    return list(carried)
+                carried = run(ast.unparse(body), values)
+            raise UncheckedError(f"a loop has more than {_MOST} turns")
+    raise UncheckedError(f"{ast.unparse(node)} cannot be evaluated")
 
 
 def _is_true(condition: Any) -> bool:

@@ -153,14 +153,6 @@ class Evaluator:
             return self._values[node.reads[0]]
         if node.operator == ATTRIBUTE:
             raise UncheckedError(f"{node.name} was not recorded")
-        if node.call.startswith(control_flow.PREFIXES):
-            if not self._inner:
-                why = f"it needs {node.name}, which a graph inside of the graph computes"
-                raise UncheckedError(why)
-            if node.name in self._inner:
-                return None
-            given = {**self._known, **dict.fromkeys(self._unrecorded(node))}
-            return control_flow.results(node.call, Literals(given), self._inside)
         kind = self.type_of(node.name)
         if kind is not None and (kind.numel or 0) > _MOST:
             raise UncheckedError(f"{node.name} is too large to be computed here")
@@ -172,6 +164,14 @@ class Evaluator:
             call = ast.parse(node.call, mode="eval").body
         except (SyntaxError, RecursionError) as error:
             raise UncheckedError(f"the text of {node.name} is no expression") from error
+        if node.call.startswith(control_flow.PREFIXES):
+            if not self._inner:
+                why = f"it needs {node.name}, which a graph inside of the graph computes"
+                raise UncheckedError(why)
+            if node.name in self._inner:
+                return None
+            given = {**self._known, **dict.fromkeys(self._unrecorded(node))}
+            return control_flow.results(call, Literals(given), self._inside)
         literals = Literals(self._known)
         if not isinstance(call, ast.Call):
             return literals.of(call)

@@ -44,6 +44,7 @@ _NO_GRAPH = (
     "a C++ kernel does not say what it computes, and no graph of the wrapper is known, neither "
     "from Inductor's cache nor from a debug directory; name one with --graph"
 )
+_NO_PART = "a C++ kernel does not say what it computes, and its part of the graph is not known"
 _OTHER_GRAPH = (
     "none of the graphs that --graph names is known to be this wrapper's: name its "
     "fx_graph_transformed.py itself"
@@ -218,7 +219,7 @@ class _Call:
             more = ", and no graph of the wrapper is known" if is_open else ""
             return replace(base, reason=f"{no_call}{more}")
         if launch.kind == "cpp":
-            return replace(base, reason=self._without_graph)
+            return replace(base, reason=_NO_PART if self._makers else self._without_graph)
         if launch.kind == "triton_user":
             return replace(base, reason=_USERS)
         return replace(base, reason=f"a launch of kind {launch.kind} has no program beside it")

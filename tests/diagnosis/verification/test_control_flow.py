@@ -52,12 +52,14 @@ class GraphModule(torch.nn.Module):
 _X, _W = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2.0, 3.0, 5.0])
 
 
-def _evaluator(x: torch.Tensor, n: int, w: torch.Tensor | None = None) -> Evaluator:
-    graph = functional.read(_GRAPH, {})
+def _evaluator(
+    x: torch.Tensor, n: int, w: torch.Tensor | None = None, text: str = _GRAPH
+) -> Evaluator:
+    graph = functional.read(text, {})
     assert graph is not None
     known = {"x": exact(x), "n": exact(torch.tensor(n))}
     known |= {} if w is None else {"w": exact(w)}
-    return Evaluator(graph, known, {}, functional.subgraphs(_GRAPH, {}))
+    return Evaluator(graph, known, {}, functional.subgraphs(text, {}))
 
 
 @pytest.mark.parametrize(
@@ -90,3 +92,18 @@ def test_a_weight_that_only_the_other_branch_reads_need_not_be_known() -> None:
 def test_what_is_not_known_says_why(x: torch.Tensor, n: int, reason: str) -> None:
     with pytest.raises(UncheckedError, match=reason):
         _evaluator(x, n, _W).value("last")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        # In a branch, graphs are counted anew.
+        ("class before", "class a", "self.a cannot be evaluated"),
+        ("while_loop(", "while_loop_stack_output(", "stack_output.* cannot be evaluated"),
+    ],
+)
+def test_what_could_be_another_graph_or_operator_is_not_evaluated(
+    old: str, new: str, reason: str
+) -> None:
+    with pytest.raises(UncheckedError, match=reason):
+        _evaluator(_X, 0, _W, _GRAPH.replace(old, new)).value("last")

@@ -165,8 +165,11 @@ def _as_returned(
             size = math.prod(view.size)
             if size == want.numel() and (returned := results.as_returned(row)) is not None:
                 return [returned.tensor]
-        elif (left := results.returned(row, kind)).unwritten is None:
-            return received.layouts(left.tensor, left.row, kind, viewed=True)
+        else:
+            left = results.returned(row, kind)
+            size = left.tensor.numel()
+            if left.unwritten is None:
+                return received.layouts(left.tensor, left.row, kind, viewed=True)
     return [] if size == want.numel() else None
 
 

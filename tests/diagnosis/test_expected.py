@@ -12,6 +12,7 @@ import dumps
 from rewriter.core.errors import RewriterError
 from rewriter.diagnosis.expected import compare_outputs, load_expected
 from rewriter.diagnosis.ruling import rule
+from rewriter.diagnosis.verification import call_results
 from rewriter.dump.reading import Dump, open_dump
 
 RIGHT = [torch.arange(32.0).reshape(4, 8), torch.ones(4, 8)]
@@ -123,6 +124,29 @@ def test_an_output_that_is_not_compared_is_counted(tmp_path: Path) -> None:
     assert rule([call.examined()]).headline == (
         "nothing wrong was found: 1 output is as expected; 2 of 3 outputs (67%) were not compared"
     )
+
+
+def test_an_output_of_which_a_part_was_never_written_is_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_results, "are_writes_recorded", lambda *_: True)
+    part = {"shape": [2, 8], "stride": [8, 1], "numel": 16, "file": "part.pt"}
+    x, whole = dumps.value("x", mean=5.0), dumps.value("buf1", "out", file="a.pt")
+    label = ["out", "buf2", "reinterpret_tensor(buf0, (2, 8), (8, 1), 0)"]
+    facts = {"kind": "cpp", "scope": "call"}
+    dump = dumps.write(
+        tmp_path / "x.dump",
+        [
+            dumps.launch(
+                0, "cpp_a", [x], [dumps.value("buf2", "out", **part)],
+                buffers={"buf2": "buf0"}, after=[label], **facts,
+            ),
+            dumps.launch(1, "cpp_b", [x], [whole], **facts),
+        ],
+        inputs=[x], outputs=["buf0", "buf1"], tensors={"part.pt": RIGHT[0][:2], "a.pt": RIGHT[0]},
+    )  # fmt: skip
+    call = compare_outputs(open_dump(dump), [RIGHT[0], RIGHT[0]], Path("right.pt"))
+    assert ([x.arg for x in call.outputs], call.missing) == (["1: buf1"], 1)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,12 @@ import torch
 
 from rewriter.diagnosis.verification import calls, functional, received, threads
 from rewriter.diagnosis.verification.bounded import Bounded, UncheckedError, exact
-from rewriter.diagnosis.verification.call_results import CallResult, CallResults, unwritten_places
+from rewriter.diagnosis.verification.call_results import (
+    CallResult,
+    CallResults,
+    Returned,
+    unwritten_places,
+)
 from rewriter.diagnosis.verification.culprit import ByLaunch, Culprit, CulpritSearch
 from rewriter.diagnosis.verification.evaluate import Evaluator
 from rewriter.diagnosis.verification.given_graphs import GivenGraphs, graph_text
@@ -175,9 +180,10 @@ def _outputs(
                 left = results.of_input(what, evaluator.type_of(node))
             if left is not None:
                 checked = _left(left, node, evaluator)
-                if isinstance(what, TensorRow) and checked.agrees:
-                    seen = _as_written(results, what, graph.base(node), evaluator, checks)
-                    checked = _viewed(results, what, node, seen or evaluator) or checked
+                row = what if isinstance(what, TensorRow) and checked.agrees else None
+                if row is not None and (view := results.as_returned(row)) is not None:
+                    seen = _as_written(run, view, graph.base(node), evaluator, checks)
+                    checked = _viewed(view, checked, node, seen or evaluator)
                 if checked.comparison.is_unknown and not evaluator.is_undefined(node):
                     reasons.append(f"{left.row.arg}: {ANYTHING}")
                 found.append(checked)
@@ -206,39 +212,29 @@ def _left(left: CallResult, node: str, evaluator: Evaluator) -> Checked:
 
 
 def _as_written(
-    results: CallResults, row: TensorRow, base: str, evaluator: Evaluator, checks: ByLaunch
+    run: RunDump, returned: Returned, base: str, evaluator: Evaluator, checks: ByLaunch
 ) -> Evaluator | None:
     """What evaluates the views of a node by what a launch wrote, where that was checked to be the
     node; else `None`. However far rounding may have got there, it adds nothing to them."""
-    returned, kind = results.as_returned(row), evaluator.type_of(base)
-    check = None if returned is None else checks.get(returned.step.which)
-    if returned is None or check is None or check.outcome != "agrees" or kind is None:
+    check, kind = checks.get(returned.step.which), evaluator.type_of(base)
+    if check is None or check.outcome != "agrees" or kind is None:
         return None
     made = [node_of(x.claim) for x in check.results if x.arg == returned.written.arg]
     if check.route == "operator" and len(check.results) == 1:  # its claim is the launch itself
         made = [*map(node_of, check.computes)]
     if made != [base] or kind.shape != returned.written.shape:
         return None
-    known = exact(received.load(results.run, returned.written))
-    return evaluator.starting_with({base: known})
+    return evaluator.starting_with({base: exact(received.load(run, returned.written))})
 
 
-def _viewed(
-    results: CallResults, row: TensorRow, node: str, evaluator: Evaluator
-) -> Checked | None:
-    """What is wrong with the view that is returned of a right tensor; `None` if nothing is."""
-    if (returned := results.as_returned(row)) is None:
-        return None
+def _viewed(returned: Returned, right: Checked, node: str, evaluator: Evaluator) -> Checked:
+    """The check of the view that is returned of a right tensor."""
     expected = value_of(node, evaluator)
     is_alike = returned.tensor.shape == expected.value.shape
     if is_alike and compare(returned.tensor, expected).agrees:
-        return None
-    name = dataflow.output_variable(row.arg)
-    return Checked.as_a_whole(
-        name,
-        evaluator.statement(node),
-        f"the call returns {returned.view}, which is another view than the graph returns",
-    )
+        return right
+    problem = f"the call returns {returned.view}, which is another view than the graph returns"
+    return Checked.as_a_whole(right.arg, right.claim, problem)
 
 
 def _never_written(

@@ -84,7 +84,7 @@ def collect(
     calls_allow = bool(calls) and bool(calls[0].manifest.allow)
     has_finding = (
         ended.code != 0
-        or any("unexpected" in row for row in events)
+        or any(row for call in calls for row in call.unexpected())
         or (not calls_allow and any(row.get("nan") for row in outputs))
         or "differs" in replayed
     )

@@ -45,8 +45,8 @@ class Searched(NamedTuple):
     `skipped` are the names of the calls that were passed over: of backward graphs, whose gradients
     a scaled loss makes infinite, and no weight has taken.
 
-    `absorbed` are the verdicts about NaN that no result of their call has, one for each launch.
-    Those of one, a fault if there is one, are in `verdicts`, too, if there are no others."""
+    `absorbed` are the verdicts about NaN that no result of their call has, one for each launch. If
+    there are no other NaN, `verdicts` are those of one of these launches: of a fault, if any."""
 
     verdicts: tuple[NonFiniteVerdict, ...] = ()
     skipped: frozenset[str] = frozenset()

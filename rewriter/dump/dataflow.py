@@ -56,7 +56,7 @@ class FlowNode:
     parts of it, none if they are unknown. `unread` are the names and roles of inputs without a row
     at this launch: each value is recorded once, and its origin has the row (see `Flow.reads`).
     `views` are the expressions of those that the launch reads as a view. `slots` numbers the
-    results by name; `updated` are those that their rows do not say to be written. `keys` are used
+    results by name; `updated` are results whose rows say that they are only read. `keys` are used
     to align launches. For the outputs of a call (`returned`), which are no event, `given` has the
     last writers of their memory, and `earlier` the other ones: these wrote other parts of it, or
     were overwritten.

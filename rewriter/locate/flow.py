@@ -74,7 +74,7 @@ class Flow:
 
     def join(self, other: Flow) -> None:
         """Control flow also comes here from `other`: what either has written may hold a value. If
-        both have, it is the one that is here: a loop's, which gave the variable other memory."""
+        both have written a variable, this flow's is kept: a loop may have given it other memory."""
         for name, variable in other.variables.items():
             mine = self.variables.get(name)
             written = variable.content is Content.WRITTEN

@@ -26,9 +26,9 @@ ByLaunch = Mapping[tuple[int | None, int], LaunchCheck]  # and iteration
 
 
 class Culprit(NamedTuple):
-    """A launch whose result is not the node that it claims to be, or that is given what is wrong,
-    and `of` that value; or else `other` made a wrong value that this one reads, or the launch that
-    computes `of` is missing, and this one left what that reads, the node `holds`."""
+    """A launch whose result `of` is not the node that it should be, or that is given the wrong
+    value `of`. It may be right nevertheless: if `other` made a wrong value that it reads, or if the
+    launch behind it is missing that computes `of` from `holds`, the node that it left."""
 
     check: LaunchCheck
     of: Checked
@@ -37,8 +37,8 @@ class Culprit(NamedTuple):
 
 
 class CulpritSearch:
-    """The search in one call. `evaluator` has the values of its graph from its inputs, `checks` are
-    those of its launches, and `wrong` its wrong results."""
+    """The search in one call. `evaluator` computes its graph from its inputs, `checks` are those of
+    its launches, and `wrong` those of its results that are wrong."""
 
     def __init__(
         self,
@@ -222,8 +222,8 @@ class CulpritSearch:
         return None
 
     def _left_out(self, found: Culprit) -> Culprit:
-        """The launch before one that may be missing, with the node that it left: what is missing
-        reads that. Else the culprit itself."""
+        """The culprit; but if a launch may be missing behind it, or behind the one that it reads,
+        the launch before the gap, with the node that it left."""
         check, node = found.check, node_of(found.of.claim)
         if held := self._argument_of(check, node):
             return found._replace(holds=held)
@@ -235,7 +235,7 @@ class CulpritSearch:
         return given._replace(holds=held) if given is not None and held else found
 
     def _argument_of(self, check: LaunchCheck, name: str) -> str:
-        """The argument of a node that a launch left, if none left the node itself; or empty."""
+        """An argument of a node that a launch left, if no launch left the node; else empty."""
         left = {
             which: received.written(self._run.rows(step)).values()
             for which, step in self._steps.items()
@@ -262,9 +262,7 @@ class CulpritSearch:
             if check is None or not is_fed or check.outcome == "differs":
                 continue
             facts = self._run.launch_row(check.launch)
-            if output.arg not in {
-                launched.buffer_of(facts, result.arg) for result in check.results
-            }:
+            if output.arg not in {launched.buffer_of(facts, x.arg) for x in check.results}:
                 return Culprit(check, output)
         return None
 

@@ -60,8 +60,9 @@ class HeldValues:
     def known(
         self, launch: Launch, given: Mapping[str, TensorRow]
     ) -> tuple[dict[str, Bounded], frozenset[str], tuple[int, ...]]:
-        """The nodes whose values a launch received, those that other launches did which left it a
-        value that is no node, and these launches."""
+        """The values of the nodes that a launch computes from, the names of those that it did not
+        receive, as a received value that is no node was made of them, and the launches that made
+        such values."""
         known: dict[str, Bounded] = {}
         borrowed: dict[str, Bounded] = {}
         group: set[int] = set()

@@ -228,13 +228,13 @@ class _Tracer:
         memory, rows = facts.buffers, self._run.rows(step)
         if step.launch is not None:
             self._pass_over(place.scope, step.launch)
+        # In a launch that repeats, a name from the previous iteration says nothing.
+        again = facts.repeats
         updated = frozenset[str]()
-        if changed.without_schema(facts):
+        if changed.without_schema(facts) and not again:
             updated = frozenset(self._updated(place.scope, memory, rows))
             rows = changed.updating(rows, updated)
         got, written = launched.given(rows), launched.tensors(launched.results(rows))
-        # In a launch that repeats, a name from the previous iteration says nothing.
-        again = facts.repeats
         after = {row.arg: row for row in written}
         sources = {
             row.arg: self._whole(self._sources(place.scope, memory, row, again), after.get(row.arg))

@@ -59,10 +59,12 @@ def test_what_an_operator_without_a_schema_left_with_another_value(tmp_path: Pat
         launch(1, value("buf1", "out", 5.0), shown=[value("buf0", mean=1.0)], **own),
         launch(2, value("buf2", "out", 5.0), shown=[value("buf0", mean=2.0)], **own),
         launch(3, value("buf3", "out"), "buf0"),
+        # In a loop, the next turn has another value of this name.
+        launch(4, value("buf4", "out", 5.0), shown=[value("buf0", mean=7.0)], iteration=1, **own),
     ]
     (run,) = open_dump(dumps.write(tmp_path, launches)).runs
     flow = Flow(run)
-    assert [node.updated for node in flow.nodes] == [set(), set(), {"buf0"}, set()]
+    assert [node.updated for node in flow.nodes] == [set(), set(), {"buf0"}, set(), set()]
     assert [row.arg for row in results(flow.rows(flow.nodes[2]))] == ["buf0", "buf2"]
     assert given(tmp_path)[3] == {"buf0": ("in", 2.0)}
 

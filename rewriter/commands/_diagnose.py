@@ -75,7 +75,7 @@ def _act_artifact(arguments: Arguments, path: str) -> int:
     named = right.named
     reference = None if named is None else open_named(arguments, named)
     folder = runs_directory(arguments, artifact.path, ".diagnosis")
-    with _removed_by_errors(folder):
+    with _removed_if_refused(folder):
         return _run_artifact(arguments, path, artifact, right, reference, folder)
 
 
@@ -85,13 +85,14 @@ def _needs_a_run(arguments: Arguments) -> list[str]:
 
 
 @contextmanager
-def _removed_by_errors(folder: Path) -> Iterator[None]:
-    """A command that ends with an error leaves nothing: outputs that are expected, for one, may
-    turn out to be those of no call."""
+def _removed_if_refused(folder: Path) -> Iterator[None]:
+    """A request that is refused leaves nothing, but only a run shows that the outputs which are
+    expected are those of no call. After another error, what was recorded stays."""
     try:
         yield
-    except RewriterError:
-        shutil.rmtree(folder, ignore_errors=True)
+    except RewriterError as error:
+        if error.slug == "bad-expected":
+            shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
@@ -127,7 +128,7 @@ def _act_program(arguments: Arguments, command: Sequence[str]) -> int:
     right = _right(arguments)
     _require_dump(right, "a program", "-- COMMAND")
     folder = runs_directory(arguments, Path("cache"), ".diagnosis")
-    with _removed_by_errors(folder):
+    with _removed_if_refused(folder):
         return _run_program(arguments, command, right, folder)
 
 

@@ -137,7 +137,7 @@ class _Functional:
             if copied and shape and self._type(copied[1]).startswith(shape[0]):
                 node = FxNode(node.name, "alias", (copied[1],), node.place)
             self._nodes[node.name] = replace(node, type=kind)
-            self._same[node.name] = targets[0]
+            self._same[node.name] = self._same.get(targets[0], targets[0])
             self._changed(targets[0], node.name, node, number)
             return
         name, is_read = node.name, self._last.get(node.name, -1) > number

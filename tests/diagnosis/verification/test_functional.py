@@ -46,6 +46,13 @@ GRAPHS = {
         add: "f32[4, 6][6, 1]cpu" = torch.ops.aten.add.Tensor(x, y)
         return (add,)
     """,
+    "in place twice, each read by its own name": """
+        mul: "f32[4, 6][6, 1]cpu" = torch.ops.aten.mul.Tensor(x, 2)
+        add_: "f32[4, 6][6, 1]cpu" = torch.ops.aten.add_.Tensor(mul, y);  mul = None
+        add__1: "f32[4, 6][6, 1]cpu" = torch.ops.aten.add_.Tensor(add_, x);  add_ = None
+        neg: "f32[4, 6][6, 1]cpu" = torch.ops.aten.neg.default(add__1)
+        return (neg, add__1)
+    """,
     "by name": """
         fill = torch.ops.functional_test.fill.default(source = y, to = x)
         return (x,)

@@ -161,7 +161,7 @@ def _as_returned(
 
     kind, size = TensorType(want.dtype, tuple(want.shape), want.stride()), row.size
     with suppress(UncheckedError):
-        if (view := results.view(row)) is not None:
+        if (view := results.view(row.arg)) is not None:
             size = math.prod(view.size)
             if size == want.numel() and (returned := results.as_returned(row)) is not None:
                 return [returned.tensor]

@@ -89,11 +89,15 @@ class CallResults:
 
     def returned(self, row: TensorRow, kind: TensorType | None) -> CallResult:
         """A returned tensor, of which a row is the result of its last writer."""
-        name = dataflow.output_variable(row.arg)
+        name, position = dataflow.output_variable(row.arg), row.arg
         parts = self._parts_of(name)
         row = renamed(row, name)
         whole = CallResult(row, received.load(self.run, row))
-        if kind is None or kind.numel in (None, row.size) or not parts:
+        if kind is None or kind.numel is None or not parts:
+            return whole
+        if kind.numel <= row.size and self._is_one_of(parts):
+            return self._view_of_parts(row, parts, position)
+        if kind.numel == row.size:
             return whole
         shape = tuple(x or 0 for x in kind.shape)
         stride = self._stride(name, shape)
@@ -111,14 +115,44 @@ class CallResults:
         row = structs.replace(row, shape=shape, stride=stride, file="")
         return self._assembled(row, parts, None)
 
-    def view(self, row: TensorRow) -> ReturnedView | None:
-        """The view that is returned of the memory of a tensor, where the text has it."""
-        return self._returned_views.get(dataflow.output_position(row.arg))
+    def view(self, label: str) -> ReturnedView | None:
+        """The view that is returned as this output, where the text has it."""
+        return self._returned_views.get(dataflow.output_position(label))
+
+    def _view_of_parts(
+        self, row: TensorRow, parts: Sequence[tuple[TensorRow, LaunchRow]], label: str
+    ) -> CallResult:
+        """The view that is returned of a buffer of which launches wrote one part each."""
+        view = self.view(label)
+        if view is None or view.of != row.arg or any(x.dtype != row.dtype for x, _ in parts):
+            raise UncheckedError(f"which part of {row.arg} is returned is not known")
+        flat = structs.replace(row, stride=(1,), file="")
+        starts = (self._offset(part, facts, flat) for part, facts in parts)
+        ends = [start + _extent(part) for start, (part, _) in zip(starts, parts, strict=True)]
+        where = (view.size, view.stride, view.offset)
+        flat = structs.replace(flat, shape=(max(*ends, view.end),))
+        found = self._assembled(flat, parts, None)
+        unwritten = None if found.unwritten is None else found.unwritten.as_strided(*where)
+        if unwritten is not None and not bool(unwritten.any()):
+            unwritten = None
+        row = structs.replace(flat, shape=view.size, stride=view.stride)
+        return CallResult(row, found.tensor.as_strided(*where), unwritten)
+
+    def _is_one_of(self, parts: Sequence[tuple[TensorRow, LaunchRow]]) -> bool:
+        """Whether the last of these surely is not all of the memory that launches wrote."""
+        starts = []
+        for row, facts in parts:
+            view = view_in(_expression(row, facts), {})
+            view = view or view_in(launched.variable(row.arg), self._layouts)
+            starts.append(int(view.offset) if view and view.offset.isdecimal() else 0)
+        every = (start + _extent(row) for start, (row, _) in zip(starts, parts, strict=True))
+        is_last = starts[-1] == 0 and max(every) <= _extent(parts[-1][0])
+        return len(parts) > 1 and any(starts) and not is_last
 
     def as_returned(self, row: TensorRow) -> Returned | None:
         """The view that is returned of what the last writer of a tensor left in memory; `None` if
         the text of the wrapper has none, or that does not begin where the tensor does."""
-        if (view := self.view(row)) is None:
+        if (view := self.view(row.arg)) is None:
             return None
         source = self._last.given[row.arg][0]
         written = self.flow.origin(source)
@@ -218,8 +252,14 @@ def _covers(last: TensorRow, parts: Sequence[tuple[TensorRow, LaunchRow]]) -> bo
     all of the memory, to another buffer that had it."""
     if len(last.stride or ()) != len(last.shape):
         return False
-    extent = 1 + sum((x - 1) * y for x, y in zip(last.shape, last.stride or (), strict=True))
-    return extent == last.size >= max(part.size for part, _ in parts)
+    return _extent(last) == last.size >= max(part.size for part, _ in parts)
+
+
+def _extent(row: TensorRow) -> int:
+    """How many elements of memory a tensor reaches over."""
+    if not row.size or len(row.stride or ()) != len(row.shape):
+        return row.size
+    return 1 + sum((x - 1) * y for x, y in zip(row.shape, row.stride or (), strict=True))
 
 
 def _lies_otherwise(part: TensorRow, shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:

@@ -30,11 +30,16 @@ class ReturnedView:
     def __str__(self) -> str:
         return f"reinterpret_tensor({self.of}, {self.size}, {self.stride}, {self.offset})"
 
+    @property
+    def end(self) -> int:
+        """The element of memory behind its last one."""
+        pairs = zip(self.size, self.stride, strict=True)
+        return self.offset + 1 + sum((x - 1) * y for x, y in pairs)
+
     def taken_from(self, row: TensorRow, tensor: torch.Tensor) -> torch.Tensor | None:
         """The view of what a launch wrote, by its row; `None` if that has not all of it."""
         memory = received.in_memory(tensor, row) if row.arg == self.of else None
-        last = self.offset + sum((x - 1) * y for x, y in zip(self.size, self.stride, strict=True))
-        if memory is None or 0 in self.size or last >= memory.numel():
+        if memory is None or 0 in self.size or self.end > memory.numel():
             return None
         return memory.as_strided(self.size, self.stride, self.offset)
 

@@ -313,6 +313,46 @@ def test_a_view_begins_where_its_buffer_does_and_not_where_a_launch_wrote(tmp_pa
 
 
 @pytest.mark.parametrize(
+    ("returned", "node", "wrong"),
+    [
+        ("reinterpret_tensor(buf9, (4, 8), (8, 1), 0)", "slice_1", 0),
+        ("reinterpret_tensor(buf9, (8, 4), (1, 8), 0)", "permute", 0),
+        ("reinterpret_tensor(buf9, (2, 8), (8, 1), 24)", "slice_2", 0),
+        ("reinterpret_tensor(buf9, (4, 8), (8, 1), 32)", "slice_1", 31),
+        ("reinterpret_tensor(buf9, (4, 8), (8, 1), s0)", "slice_1", None),
+    ],
+)
+def test_a_view_of_a_buffer_of_parts_is_not_the_part_that_was_written_last(
+    returned: str, node: str, wrong: int | None, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(call_results, "are_writes_recorded", lambda *_: True)
+    nodes = """mul: "f32[4, 8][8, 1]cpu" = torch.ops.aten.mul.Tensor(arg0_1, 2)
+        cat: "f32[8, 8][8, 1]cpu" = torch.ops.aten.cat.default([arg0_1, mul])
+        slice_1: "f32[4, 8][8, 1]cpu" = torch.ops.aten.slice.Tensor(cat, 0, 0, 4)
+        slice_2: "f32[2, 8][8, 1]cpu" = torch.ops.aten.slice.Tensor(cat, 0, 3, 5)
+        permute: "f32[8, 4][1, 8]cpu" = torch.ops.aten.permute.default(slice_1, [1, 0])
+        return (NODE,)"""
+    graph, _, _ = GRAPH.partition("        mul")
+    after, made = list[list[str]](), list[dumps.Row]()
+    for number, name in enumerate("xy"):
+        made.append(dumps.value(f"buf{number}", "out", file=f"{name}.pt"))
+        place = f"reinterpret_tensor(buf9, (4, 8), (8, 1), {32 * number})"
+        after.append(["out", f"buf{number}", place])
+    facts = {"after": after, "buffers": {"buf0": "buf9", "buf1": "buf9"}, **CPP}
+    dump = dumps.write(
+        tmp_path / "x.dump",
+        [dumps.launch(0, "cpp_a", [GIVEN], made, **facts)],
+        inputs=[GIVEN], outputs=["buf9"], tensors={"x.pt": X, "y.pt": X * 2},
+        wrapper=WRAPPER.replace("GIVEN", "buf1").replace("buf0, RETURNED", f"{returned}, "),
+        graph=graph + "        " + nodes.replace("NODE", node),
+    )  # fmt: skip
+    (call,) = check_outputs(dump)
+    assert [x.comparison.wrong for x in call.wrong] == ([wrong] if wrong else [])
+    assert (call.reason == "") == (wrong is not None)
+
+
+@pytest.mark.parametrize(
     ("target", "left", "wrong", "reason"),
     [
         ("ema", X * 2, [], ""),

@@ -175,6 +175,7 @@ def _outputs(
         try:
             left: CallResult | None = None
             if isinstance(what, TensorRow) and node in graph.nodes:
+                node = _in_memory(what, node, graph, evaluator)
                 left = results.returned(what, evaluator.type_of(node))
             elif isinstance(what, str):
                 left = results.of_input(what, evaluator.type_of(node))
@@ -193,6 +194,15 @@ def _outputs(
             reasons.append(str(error))
     why = next(iter(reasons), "")
     return CallCheck(run.name, run.artifact, tuple(found), why, missing=len(reasons))
+
+
+def _in_memory(row: TensorRow, node: str, graph: FxGraph, evaluator: Evaluator) -> str:
+    """The node that was written to the memory of an output: its base, if it is a view of that as
+    another type."""
+    base = graph.base(node)
+    kind, held = evaluator.type_of(node), evaluator.type_of(base)
+    is_other = kind is not None and held is not None and kind.dtype != held.dtype
+    return base if is_other and held and received.dtype_of(row) == held.dtype else node
 
 
 def _left(left: CallResult, node: str, evaluator: Evaluator) -> Checked:

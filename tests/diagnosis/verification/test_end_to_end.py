@@ -353,6 +353,23 @@ def test_a_view_of_a_buffer_of_parts_is_not_the_part_that_was_written_last(
 
 
 @pytest.mark.parametrize(
+    ("dtype", "is_wrong"), [("int32", False), ("int16", False), ("float64", True)]
+)
+def test_a_view_as_another_type_is_what_was_written(
+    dtype: str, is_wrong: bool, tmp_path: Path
+) -> None:
+    kind = {"int32": "i32[4, 8][8, 1]", "int16": "i16[4, 16][16, 1]", "float64": "f64[4, 8][8, 1]"}
+    operator = "prims.convert_element_type.default" if is_wrong else "aten.view.dtype"
+    node = f'view: "{kind[dtype]}cpu" = torch.ops.{operator}(add, torch.{dtype})'
+    call = _check(tmp_path, RIGHT, GRAPH.replace("return (add", f"{node}\n        return (view"))
+    assert (len(call.wrong), len(call.outputs), call.reason) == (is_wrong, 1, "")
+    call = _check(
+        tmp_path / "b", RIGHT + 1, GRAPH.replace("return (add", f"{node}\n        return (view")
+    )
+    assert len(call.wrong) == 1
+
+
+@pytest.mark.parametrize(
     ("target", "left", "wrong", "reason"),
     [
         ("ema", X * 2, [], ""),

@@ -8,7 +8,7 @@ forward also returns what its backward needs.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -144,7 +144,8 @@ def _compared(
             continue
         if (ways := _as_returned(results, row, want)) is None:
             return None
-        if checks := [_compare(row.arg, got, want) for got in ways]:
+        read = [*ways, *(x for got in ways for x in _as_bits(got, want))]
+        if checks := [_compare(row.arg, got, want) for got in read]:
             found.append(next((check for check in checks if check.agrees), checks[0]))
     return found
 
@@ -173,6 +174,13 @@ def _as_returned(
     return [] if size == want.numel() else None
 
 
+def _as_bits(got: torch.Tensor, want: torch.Tensor) -> Iterator[torch.Tensor]:
+    """An output read as the type that is expected, as `x.view(torch.int32)` returns a float32."""
+    is_size = got.dtype != want.dtype and got.dtype.itemsize == want.dtype.itemsize
+    if is_size and got.is_floating_point() != want.is_floating_point():
+        yield got.view(want.dtype)
+
+
 def _compare(name: str, got: torch.Tensor, want: torch.Tensor) -> Checked:
     """Compare element by element, with the looser tolerance of the two types."""
     import torch
@@ -185,7 +193,7 @@ def _compare(name: str, got: torch.Tensor, want: torch.Tensor) -> Checked:
     got, want = (wide(tensor.detach()) for tensor in (got.reshape(want.shape), want))
     if want.is_floating_point():
         got = got.to(torch.promote_types(got.dtype, want.dtype))
-    size = want.abs().double()
+    size = (want.to(torch.uint8) if want.dtype == torch.bool else want).abs().double()
     bound = torch.where(size.isfinite(), allowed.atol + allowed.rtol * size, 0.0)
     claim = f"rtol {allowed.rtol:g}, atol {allowed.atol:g} allowed"
     return Checked(name, claim, compare(got, Bounded(want, bound)))

@@ -44,6 +44,8 @@ def _compared(tmp_path: Path, expected: list[Any]) -> Any:
         pytest.param([None, RIGHT[1]], id="the-second"),
         pytest.param([RIGHT[0] * (1 + 1e-7), RIGHT[1].half()], id="within-rounding"),
         pytest.param([RIGHT[0].reshape(2, 16)], id="another-shape"),
+        pytest.param([RIGHT[0].view(torch.int32)], id="a-view-as-another-type"),
+        pytest.param([None, RIGHT[1].bool()], id="bool"),
     ],
 )
 def test_outputs_that_agree_are_ruled_out(expected: list[Any], tmp_path: Path) -> None:

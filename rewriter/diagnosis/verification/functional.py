@@ -150,7 +150,7 @@ class _Functional:
             self._nodes[name] = node
             self._results[name] = len(targets)
         for place, target in enumerate(targets):
-            after = f"{target}_after_{node.name}"
+            after = self._after(target, node)
             kind = self._type(target)
             self._nodes[after] = FxNode(after, "getitem", (name,), node.place, place, type=kind)
             self._changed(target, after, node, number)
@@ -161,7 +161,7 @@ class _Functional:
         base = self._base(target)
         whole = after
         if base != target:
-            whole, kind = f"{base}_after_{node.name}", self._type(base)
+            whole, kind = self._after(base, node), self._type(base)
             reads = (self._named(base), after, target)
             call = f"{THROUGH}({', '.join(reads)})"
             self._nodes[whole] = FxNode(whole, THROUGH, reads, node.place, None, call, kind)
@@ -170,9 +170,16 @@ class _Functional:
             if view == target or self._last.get(view, -1) <= number:
                 continue
             again = self._renamed(self._graph.nodes[view])
-            again = replace(again, name=f"{view}_after_{node.name}")
+            again = replace(again, name=self._after(view, node))
             self._nodes[again.name] = again
             self._now[view] = again.name
+
+    def _after(self, name: str, node: FxNode) -> str:
+        """A name for a value behind a call, which may write two views of one base."""
+        after = f"{name}_after_{node.name}"
+        while after in self._nodes:
+            after += "_"
+        return after
 
     def _base(self, name: str) -> str:
         base = self._graph.base(name)

@@ -69,6 +69,14 @@ GRAPHS = {
         mul: "f32[4, 6][6, 1]cpu" = torch.ops.aten.mul.Tensor(x, 2)
         return (mul, slice_1)
     """,
+    "into two parts of one value": """
+        slice_1: "f32[4, 2][6, 1]cpu" = torch.ops.aten.slice.Tensor(x, 1, 1, 3)
+        slice_2: "f32[4, 2][6, 1]cpu" = torch.ops.aten.slice.Tensor(x, 1, 4, 6)
+        permute: "f32[6, 4][1, 6]cpu" = torch.ops.aten.permute.default(x, [1, 0])
+        both = torch.ops.functional_test.both.default(slice_1, slice_2, 0.5)
+        mul: "f32[6, 4][1, 6]cpu" = torch.ops.aten.mul.Tensor(permute, 2)
+        return (mul, x, slice_1, slice_2)
+    """,
     "views of what is written": """
         permute: "f32[6, 4][1, 6]cpu" = torch.ops.aten.permute.default(x, [1, 0])
         select: "f32[4][1]cpu" = torch.ops.aten.select.int(permute, 0, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -63,9 +64,13 @@ class GraphCall:
         kind: str = "cpp",
         statement: str = "",
         buffers: Mapping[str, str] = {},
+        twice: str = "",
     ) -> GraphOutcome:
-        """Check a launch that is given and writes these tensors, in the memory of `buffers`."""
+        """Check a launch that is given and writes these tensors, in the memory of `buffers`, and is
+        given one of them `twice`."""
         launch = self.skip(given, written, kernel=kernel, kind=kind, buffers=buffers)
+        again = (x for x in launch.args if x.name == twice)
+        launch = replace(launch, args=(*launch.args, *again))
         rows = map(self._rows, (given, written))
         return self._whole.check(LaunchValues(self._run, launch, *rows, {}, statement))
 

@@ -194,6 +194,9 @@ class WholeGraph:
         self._taken.add(node)
         items = self._graph.items(node)
         placed = by_item([*values.results.values()])
+        given = [x.name for x in values.launch.tensors if x.role != "out"]
+        if any(given.count(x.name) > 1 for x in placed.values()):
+            placed = {}  # which of two parameters it is written as is not known
         found = []
         for place, argument in placed.items():
             name = items.get(place, "") if items else node

@@ -125,6 +125,22 @@ def test_an_input_that_is_no_tensor_is_the_one_with_its_name(layer: str, tmp_pat
             call.own(*words)
 
 
+@pytest.mark.parametrize(("twice", "known"), [("", ["buf3"]), ("buf3", [])])
+def test_of_what_is_given_twice_it_is_not_known_as_which_it_is_written(
+    twice: str, known: list[str], tmp_path: Path
+) -> None:
+    call = _Call(tmp_path)
+    call.mix("[buf0, buf1], 0.5, 3")
+    given = {"buf3": torch.full((4, 6), 9.0), "buf2": MIX}
+    kernel, statement = "torch.ops.nobody.into.default", "CALL(buf3, buf2, None, 'sum')"
+    statement = statement.replace("CALL", kernel)
+    outcome = call.launch(
+        given, {"buf3": MIX}, kernel=kernel, kind="custom_op", statement=statement, twice=twice
+    )
+    assert outcome.route == "arguments"
+    assert [x.arg for x in outcome.results if x.comparison.is_unknown and x.arg == "buf3"] == known
+
+
 def test_what_it_writes_is_the_value_of_what_follows(tmp_path: Path) -> None:
     call = _Call(tmp_path)
     call.mix("[buf0, buf1], 0.5, 3")

@@ -27,7 +27,7 @@ from rewriter.diagnosis.verdict_text import model_lines
 from rewriter.diagnosis.verification.text import values
 from rewriter.diagnosis.verification.types import Checked
 from rewriter.dump import dataflow
-from rewriter.dump.dataflow import FlowNode
+from rewriter.dump.dataflow import FlowNode, NoResult
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.dump.rows import TensorRow
 from rewriter.execution.dumped_wrappers import flow_of
@@ -97,17 +97,18 @@ def compare_outputs(
 
     Raises `RewriterError` if there is no such call.
     """
+    from rewriter.diagnosis.verification.call_results import CallResults
+
     seen = []
     for run in sorted(dump.runs, key=lambda run: (run.number, run.rank)):
         nodes = flow_of(run).nodes
         last = dataflow.outputs(nodes)
         if last is None:
             continue
-        rows = [row if isinstance(row, TensorRow) else None for row in last.returned]
-        words = (f"{row.arg} {list(row.shape)}" if row else "no tensor" for row in rows)
-        seen.append(f"{run.name}: {', '.join(words)}")
-        is_whole = len(rows) >= len(expected)
-        if outputs := tuple(_compared(run, last, expected) or ()) if is_whole else ():
+        results = CallResults(run, flow_of(run), last)
+        seen.append(f"{run.name}: {', '.join(_in_words(results, x) for x in last.returned)}")
+        is_whole = len(last.returned) >= len(expected)
+        if outputs := tuple(_compared(results, last, expected) or ()) if is_whole else ():
             wrong = [output.arg for output in outputs if not output.agrees]
             missing = sum(want is not None for want in expected) - len(outputs)
             return ComparedCall(run, outputs, _feeding(nodes, last, wrong), missing)
@@ -131,13 +132,18 @@ def agree(
     return all(_compare("", x, y).agrees for x, y in pairs if x is not None)
 
 
+def _in_words(results: CallResults, output: TensorRow | NoResult) -> str:
+    """An output with the sizes that it is returned in."""
+    if isinstance(output, NoResult):
+        return output.text
+    view = results.view(output.arg)
+    return f"{output.arg} {list(output.shape if view is None else view.size)}"
+
+
 def _compared(
-    run: RunDump, last: FlowNode, expected: Sequence[torch.Tensor | None]
+    results: CallResults, last: FlowNode, expected: Sequence[torch.Tensor | None]
 ) -> list[Checked] | None:
     """Compare each output that was saved; `None` if one has another size."""
-    from rewriter.diagnosis.verification.call_results import CallResults
-
-    results = CallResults(run, flow_of(run), last)
     found: list[Checked] = []
     for want, row in zip(expected, last.returned, strict=False):
         if want is None or not isinstance(row, TensorRow):

@@ -109,6 +109,10 @@ def test_an_output_is_the_view_that_is_returned(
     ]
     assert [[x.arg for x in call.outputs] for call in compared] == [["0: buf0"]] * 2
     assert [len(call.wrong) for call in compared] == [0, 1]
+    if "s0" not in view:
+        shape = rf"there are rank0/run0: 0: buf0 \[{', '.join(map(str, want.shape))}\]"
+        with pytest.raises(RewriterError, match=shape):
+            compare_outputs(open_dump(dump), [torch.ones(3)], Path("right.pt"))
 
 
 def test_an_output_that_is_not_compared_is_counted(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ ATTRIBUTE = "get_attr"  # the operator of a node that is a tensor of the model
 MOST_BYTES = 32 << 20  # longer texts are not read
 
 _FIRST_LINES = 5_000  # where the first line of the model is searched for: inputs come before it
-_CLASS = re.compile(r"^[ \t]*class (\w+|<lambda>)\(torch\.nn\.Module\):", re.MULTILINE)
+_CLASS = re.compile(r"^([ \t]*)class (\w+|<lambda>)\(torch\.nn\.Module\):", re.MULTILINE)
 _INPUT = re.compile(r"(\w+): ?\"([^\"]*)\"")
 # The same in the head of a graph, where what is no tensor, such as a device mesh, has no type.
 _GIVEN = re.compile(r'(?:^|,)\s*(\w+)(?: ?: ?(?:"([^"]*)"|[\w.\[\]]+))?(?: ?= ?[^,]*)?\s*(?=,|$)')
@@ -244,14 +244,18 @@ def _inlined(node: FxNode, inner: Mapping[str, FxGraph]) -> FxNode:
 
 
 def subgraphs(text: str) -> dict[str, FxGraph]:
-    """The subgraphs of a graph, by name: the branches of a condition, the body of a loop. Those of
-    a condition in a branch may have the names of others: of such a name there is none."""
+    """The subgraphs of a graph: the branches of a condition, the body of a loop. One in another has
+    the name of both, such as `true_graph_0_false_graph_0`, as the functions of wrappers have."""
     heads = list(_CLASS.finditer(text))[1:] if len(text) <= MOST_BYTES else []
     ends = [*(head.start() for head in heads[1:]), len(text)]
     parsed: dict[str, FxGraph | None] = {}
+    around: list[re.Match[str]] = []  # the heads of the graphs that one is in, and its own
     for head, end in zip(heads, ends, strict=False):
-        graph = parse(text[head.start() : end])
-        parsed[head[1]] = graph if parsed.get(head[1], graph) == graph else None
+        while around and len(around[-1][1]) >= len(head[1]):
+            around.pop()
+        around.append(head)
+        name, graph = "_".join(x[2] for x in around), parse(text[head.start() : end])
+        parsed[name] = graph if parsed.get(name, graph) == graph else None  # which one is meant?
     return {name: graph for name, graph in parsed.items() if graph is not None}
 
 

@@ -202,7 +202,9 @@ class Evaluator:
             raise UncheckedError(f"{name} cannot be evaluated")
         pairs = zip(graph.inputs, given, strict=True)
         known = {name: value for name, value in pairs if value is not None}
-        inside = Evaluator(graph, known, self._sizes, self._inner)
+        within, inner = f"{name}_", self._inner.items()
+        further = {x.removeprefix(within): y for x, y in inner if x.startswith(within)}
+        inside = Evaluator(graph, known, self._sizes, further)
         return [inside.value(x) for x in graph.outputs]
 
     def _written_through(self, base: str, new: str, view: str) -> Bounded:

@@ -135,7 +135,7 @@ class _Call:
         own = [x for x in launches if x.scope == entry.name]
         found[entry.name] = partial(WholeGraph, graph, own, claims, self._run, tensors, sizes)
         for name, inner in functional.subgraphs(text, *self._known).items():
-            for scope in {x.scope for x in launches if x.scope.endswith(name)}:
+            for scope in {x.scope for x in launches if x.scope == name}:
                 inside = [x for x in launches if x.scope == scope]
                 claims = values_inside(inside, scope, inner).held
                 names = inner_names(inside, inner)

@@ -77,7 +77,7 @@ class CppLaunchFinder:
         self._inputs_known = 0
         self._weights_known = 0
         self._last_line = 0  # of the previous statement
-        self._scope = body.name
+        self._scope = self._entry = body.name
         self._loops = 0  # the number of enclosing loops
         self._branches = 0
         self._comments: list[bytes] = []  # since the last launch
@@ -142,7 +142,7 @@ class CppLaunchFinder:
         statements = block.named_children
         for position, statement in enumerate(statements):
             if statement.type == "comment":
-                self._comment(statement)
+                self._comment(statement, scope)
                 continue
             launches = [call for call in self._calls_in(statement) if call.shape]
             if top:
@@ -164,10 +164,13 @@ class CppLaunchFinder:
         if not top:
             self._scope = scope
 
-    def _comment(self, node: tree_sitter.Node) -> None:
+    def _comment(self, node: tree_sitter.Node, outer: str) -> None:
+        """Read a comment of a block, which begins in the scope `outer`."""
         text = self.outline.data[node.start_byte : node.end_byte]
         if subgraph := _SUBGRAPH.match(text):
-            self._scope = subgraph[1].decode()
+            # As the functions of wrappers in Python are named.
+            name = subgraph[1].decode()
+            self._scope = name if outer == self._entry else f"{outer}_{name}"
         else:
             self._comments.append(text)
 

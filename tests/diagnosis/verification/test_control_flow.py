@@ -82,6 +82,35 @@ def test_a_weight_that_only_the_other_branch_reads_need_not_be_known() -> None:
         _evaluator(-_X, 3).value("got")
 
 
+def test_graphs_in_a_branch_may_have_the_names_of_others() -> None:
+    """Inductor counts them anew in each."""
+    plain = """            neg: "f32[3][1]cpu" = torch.ops.aten.neg.default(y)
+            return (neg,)
+"""
+    nested = """            all_1: "b8[][]cpu" = torch.ops.aten.all.default(y)
+            a = self.a
+            b = self.b
+            cond = torch.ops.higher_order.cond(all_1, a, b, (y, v))
+            neg: "f32[3][1]cpu" = cond[0]
+            return (neg,)
+
+        class a(torch.nn.Module):
+            def forward(self, y: "f32[3][1]cpu", v: "f32[3][1]cpu"):
+                sin: "f32[3][1]cpu" = torch.ops.aten.sin.default(y)
+                return (sin,)
+
+        class b(torch.nn.Module):
+            def forward(self, y: "f32[3][1]cpu", v: "f32[3][1]cpu"):
+                cos: "f32[3][1]cpu" = torch.ops.aten.cos.default(y)
+                return (cos,)
+"""
+    assert plain in _GRAPH
+    text = _GRAPH.replace(plain, nested)
+    part = torch.tensor([0.0, 2.0, 3.0])
+    for x, expected in ((_X, _X.sin()), (part, part.cos()), (-_X, -_X * _W)):
+        assert torch.allclose(_evaluator(x, 3, _W, text).value("got").value, expected.double())
+
+
 @pytest.mark.parametrize(
     ("x", "n", "reason"),
     [
@@ -97,7 +126,6 @@ def test_what_is_not_known_says_why(x: torch.Tensor, n: int, reason: str) -> Non
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        # In a branch, graphs are counted anew.
         ("class before", "class a", "self.a cannot be evaluated"),
         ("while_loop(", "while_loop_stack_output(", "stack_output.* cannot be evaluated"),
     ],

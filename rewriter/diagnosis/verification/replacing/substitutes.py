@@ -129,7 +129,7 @@ def _scopes(
     flow = Flow(graph, own, values_of(own, entry, graph), returned, known, dead, others)
     found = {entry.name: made(data, flow)}
     for name, inner in subgraphs(text, schemas).items():
-        for scope in {x.scope for x in launches if x.scope.endswith(name)} - found.keys():
+        for scope in {x.scope for x in launches if x.scope == name} - found.keys():
             inside = [x for x in launches if x.scope == scope]
             outputs = _returned_by(source, scope, inside)
             if outputs:

@@ -140,11 +140,7 @@ class CallResults:
 
     def _is_one_of(self, parts: Sequence[tuple[TensorRow, LaunchRow]]) -> bool:
         """Whether the last of these surely is not all of the memory that launches wrote."""
-        starts = []
-        for row, facts in parts:
-            view = view_in(_expression(row, facts), {})
-            view = view or view_in(launched.variable(row.arg), self._layouts)
-            starts.append(int(view.offset) if view and view.offset.isdecimal() else 0)
+        starts = [self._start(row, facts) or 0 for row, facts in parts]
         every = (start + _extent(row) for start, (row, _) in zip(starts, parts, strict=True))
         is_last = starts[-1] == 0 and max(every) <= _extent(parts[-1][0])
         return len(parts) > 1 and any(starts) and not is_last
@@ -229,13 +225,17 @@ class CallResults:
 
     def _offset(self, row: TensorRow, facts: LaunchRow, whole: TensorRow) -> int:
         """Where a part begins in the memory of its buffer, in elements."""
-        expression = _expression(row, facts)
-        if expression == whole.arg:
-            return 0
-        view = view_in(expression, {}) or view_in(launched.variable(row.arg), self._layouts)
-        if view is None or not view.offset.isdecimal():
+        start = 0 if _expression(row, facts) == whole.arg else self._start(row, facts)
+        if start is None:
             raise UncheckedError(f"where {row.arg} begins in {whole.arg} is not known")
-        return int(view.offset)
+        return start
+
+    def _start(self, row: TensorRow, facts: LaunchRow) -> int | None:
+        """Where the view begins that a launch was given to write to; `None` if that is no view, or
+        begins at no plain number."""
+        view = view_in(_expression(row, facts), {})
+        view = view or view_in(launched.variable(row.arg), self._layouts)
+        return int(view.offset) if view and view.offset.isdecimal() else None
 
     @cached_property
     def _layouts(self) -> Mapping[str, Layout]:

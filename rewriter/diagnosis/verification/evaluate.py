@@ -193,7 +193,7 @@ class Evaluator:
         only a branch that is not taken may read them."""
         if not node.call.startswith(control_flow.PREFIXES):
             return set()
-        return {x for x in node.reads if x in self._graph.attributes and x not in self._values}
+        return {*node.reads} & self._graph.attributes - self._values.keys()
 
     def _inside(self, name: str, given: Sequence[Any]) -> Sequence[Any]:
         """What a graph inside of the graph returns."""

@@ -7,8 +7,9 @@ from pathlib import Path
 from rewriter.core.errors import RewriterError
 from rewriter.core.transaction import Transaction, unwritable
 
-# A directory of dumps has this file: it is a whole diagnosis.
+# A whole diagnosis is a directory of dumps, and of this file once it ended.
 DIAGNOSIS = "diagnosis.json"
+_RUNS = ("values", "crash", "health")  # the one that recorded most first
 
 
 def dump_directory(
@@ -42,11 +43,21 @@ def _new_directory(path: Path) -> Path:
             return made.absolute()
 
 
+def of_diagnosis(path: Path) -> Path:
+    """Of the directory of a diagnosis, also of one that was interrupted, the dump of the run that
+    recorded most; any other path as it is."""
+    return next((path / x for x in _RUNS if _is_one(path / x)), path)
+
+
+def _is_one(path: Path) -> bool:
+    return (path / "manifest.json").is_file()
+
+
 def require_free(path: Path, *, overwrite: bool) -> bool:
     """Whether a dump has to be replaced. Raises if it must not be, or if it is not a dump."""
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return False
-    is_dump = path.is_dir() and any((path / x).is_file() for x in ("manifest.json", DIAGNOSIS))
+    is_dump = _is_one(of_diagnosis(path)) or (path / DIAGNOSIS).is_file()
     if is_dump and overwrite:
         return True
     what = "holds a dump already" if is_dump else "exists and is no dump"

@@ -24,7 +24,7 @@ from rewriter.dump import names as dumped
 from rewriter.dump.allowed import Allowed
 from rewriter.dump.being_read import Reading, hold
 from rewriter.dump.changed import updates
-from rewriter.dump.directory import DIAGNOSIS
+from rewriter.dump.directory import of_diagnosis
 from rewriter.dump.document_files import EVENTS, RunTables, corrupt
 from rewriter.dump.documents import LaunchRow, Manifest, RunFacts
 from rewriter.dump.names import Names
@@ -328,14 +328,6 @@ class Dump:
 def is_recorded(dump: Path) -> bool:
     """Whether a dump has an event: a program may end before it writes one."""
     return next(recorded.with_runs(dump).glob(f"rank*/run*/{EVENTS}"), None) is not None
-
-
-def of_diagnosis(path: Path) -> Path:
-    """Of the directory of a whole diagnosis, the dump of the run that recorded most; any other path
-    as it is."""
-    if not (path / DIAGNOSIS).is_file():
-        return path
-    return next((path / x for x in ("values", "crash", "health") if (path / x).is_dir()), path)
 
 
 def is_dump(path: str | Path) -> bool:

@@ -177,14 +177,17 @@ def test_what_is_a_dump_or_a_part_of_one(tmp_path: Path) -> None:
 
 
 def test_of_a_whole_diagnosis_the_run_that_recorded_most(tmp_path: Path) -> None:
-    """`report`, `compare` and others take the directory that `diagnose` names."""
+    """`report`, `compare` and others take the directory that `diagnose` names, also of one that was
+    interrupted before it wrote its document."""
     health = two_launches(tmp_path / "health")
-    assert not is_dump(tmp_path)
-    (tmp_path / "diagnosis.json").write_text("{}")
     assert open_dump(tmp_path).path == health
     values = two_launches(tmp_path / "values")
     assert is_dump(tmp_path)
     assert open_dump(tmp_path).path == values
+    with pytest.raises(RewriterError, match="holds a dump already"):
+        dump_directory(Path("model.py"), tmp_path, overwrite=False)
+    assert dump_directory(Path("model.py"), tmp_path, overwrite=True) == tmp_path
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_directory_is_overwritten_also_by_its_usual_name(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -12,13 +13,16 @@ from rewriter.diagnosis.verification.bounded import (
     LIKELY,
     NARROW,
     Bounded,
+    UncheckedError,
     of_sum,
     precision,
     rounded,
 )
 from rewriter.diagnosis.verification.operators.operands import Given, magnitude_of, names, value_of
 
-PRODUCTS = names("mm bmm addmm baddbmm mv addmv dot convolution convolution_backward matmul linear")
+PRODUCTS = names(
+    "mm bmm addmm baddbmm mv addmv dot convolution convolution_backward matmul linear _grouped_mm"
+)
 
 # What CUDA's libraries and Triton may compute in TF32 here: `matmul`, `conv`.
 TF32: ContextVar[frozenset[str]] = ContextVar("TF32", default=frozenset())
@@ -70,6 +74,37 @@ def multiplied(name: str, call: Any, args: Any, given: Given, kind: torch.dtype)
         )
         for i, (result, (of, terms)) in enumerate(zip(value, made, strict=True))
     )  # fmt: skip
+
+
+def grouped(args: Any, kwargs: dict[str, Any]) -> Callable[[Callable[[Bounded], Any]], Any]:
+    """Calls the formula of `_grouped_mm`, which torch has for types of 16 and 32 bits alone, with
+    something in the places of its operands: one product for each group of rows, of columns, or of
+    terms, whose ends are its third argument.
+
+    Raises `UncheckedError` if a group has no end or if what is behind the last one is not written.
+    """
+    first, second, *rest = args
+    ends = rest[0] if rest else kwargs.get("offs")
+    if (ends is not None and ends.error is not None) or kwargs.get("bias") is not None:
+        raise UncheckedError("_grouped_mm with a bias, or with groups that rounding decides")
+    stops = [] if ends is None else [int(x) for x in ends.value.tolist()]
+    spans = list(pairwise([0, *stops]))
+    shape = (first.value.ndim, second.value.ndim)
+    whole = {(2, 3): first.value.shape[0], (3, 2): second.value.shape[-1]}.get(shape)
+    if whole is not None and stops and stops[-1] != whole:
+        raise UncheckedError("behind its last group _grouped_mm writes nothing")
+
+    def call(change: Callable[[Bounded], torch.Tensor]) -> torch.Tensor:
+        a, b = change(first), change(second)
+        if shape == (3, 3):
+            return a @ b
+        if shape == (2, 3):
+            return torch.cat([a[i:j] @ b[group] for group, (i, j) in enumerate(spans)])
+        if shape == (3, 2):
+            return torch.cat([a[group] @ b[:, i:j] for group, (i, j) in enumerate(spans)], 1)
+        return torch.stack([a[:, i:j] @ b[i:j] for i, j in spans])
+
+    return call
 
 
 def _summed_up(

@@ -26,7 +26,12 @@ from rewriter.diagnosis.verification.operators.operands import (
     value_of,
 )
 from rewriter.diagnosis.verification.operators.pointwise import converted, pointwise
-from rewriter.diagnosis.verification.operators.products import PRODUCTS, multiplied, operand_eps
+from rewriter.diagnosis.verification.operators.products import (
+    PRODUCTS,
+    grouped,
+    multiplied,
+    operand_eps,
+)
 from rewriter.diagnosis.verification.operators.sampled import ATTENTION, attention, sampled
 from rewriter.diagnosis.verification.operators.sums import SUMS, summed, variance
 from rewriter.locate.declarations import unwritten_operators
@@ -54,7 +59,7 @@ def apply(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: A
     if name in ATTENTION:
         call = attention(operator, args, kwargs)
         return sampled(call, given, kind, eps=operand_eps(name, given))
-    call = caller(operator, args, kwargs)
+    call = grouped(args, kwargs) if name == "_grouped_mm" else caller(operator, args, kwargs)
     if name in ("index_put", "scatter", "scatter_reduce"):
         return _scattered(name, call, args, given, kind)
     if name in MOVES:

@@ -240,7 +240,7 @@ class _Arguments(Literals):
 
     def __init__(self, known: Mapping[str, Bounded]) -> None:
         super().__init__({})
-        self._known = known
+        self._known = {_plain(text): value for text, value in known.items()}
 
     def of(self, one: ast.expr) -> Any:
         text = ast.unparse(one)

@@ -13,6 +13,8 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
 
 import torch
 
@@ -28,6 +30,7 @@ from rewriter.diagnosis.verification.judge import compare_recorded
 from rewriter.diagnosis.verification.received import LaunchValues
 from rewriter.diagnosis.verification.types import Checked, Comparison
 from rewriter.dump.rows import TensorRow
+from rewriter.locate.operators import is_torchs
 from rewriter.locate.types import Argument
 from rewriter.model_names.fragment import BEFORE, updated_in_place, with_items
 from rewriter.model_names.graph import FxGraph, FxNode
@@ -46,9 +49,12 @@ class NoneAgreesError(UncheckedError):
     """A buffer agrees with no candidate, but it may be a value that has no name in the fragment."""
 
 
-def check_fragment(graph: FxGraph, values: LaunchValues) -> list[Checked]:
-    """Check what a launch wrote. Raises `UncheckedError` if the fragment does not say enough."""
-    fragment = _Fragment(with_items(updated_in_place(graph)), values)
+def check_fragment(
+    graph: FxGraph, values: LaunchValues, sizes: Mapping[str, int] = MappingProxyType({})
+) -> list[Checked]:
+    """Check what a launch wrote. `sizes` are those that its call was given as numbers. Raises
+    `UncheckedError` if the fragment does not say enough."""
+    fragment = _Fragment(with_items(updated_in_place(graph)), values, sizes)
     tried: list[list[Checked]] = []
     problem = UncheckedError("its arguments do not fit what the fragment reads")
     for pairs in itertools.islice(fragment.matchings(), _MOST):
@@ -69,8 +75,8 @@ def check_fragment(graph: FxGraph, values: LaunchValues) -> list[Checked]:
 
 
 class _Fragment:
-    def __init__(self, graph: FxGraph, values: LaunchValues) -> None:
-        self._graph, self._values = graph, values
+    def __init__(self, graph: FxGraph, values: LaunchValues, sizes: Mapping[str, int]) -> None:
+        self._graph, self._values, self._sizes = graph, values, sizes
         self._given, self._written = values.given, values.written
         # Results of the kernel that it also reads are no placeholders.
         copies = [x for x in graph.nodes.values() if x.operator == "copy_"]
@@ -95,7 +101,7 @@ class _Fragment:
             self._read = [x for x in reads if x in self._open]
         # Results that are no node, and whether they have the names of this launch.
         self._extra = [x for x in graph.outputs if _PART.fullmatch(x)]
-        tensors = {x.name: x for x in values.launch.tensors}
+        tensors = {x.name: x for x in values.launch.args}  # also one that is passed as a number
         named = [x for x in self._read if _GIVEN.fullmatch(x)]
         self._is_own = set(named) <= {y for x in tensors.values() for y in (x.name, x.buffer)}
         self._in = [x for x in tensors.values() if x.role == "in" and x.name in self._given]
@@ -135,6 +141,9 @@ class _Fragment:
         for name, argument in pairs:
             shape = self._given[argument.name].shape
             sizes |= named_sizes(self._graph.types.get(name, ""), shape)
+        # A kernel that is used again may be given other sizes than those that its fragment names.
+        if all(self._sizes.get(name, size) == size for name, size in sizes.items()):
+            sizes = {**self._sizes, **sizes}
         known: dict[str, Bounded] = {}
         for name, argument in pairs:
             row = self._given[argument.name]
@@ -261,7 +270,10 @@ class _Fragment:
         problem = UncheckedError(f"{argument.name} is no result of the fragment")
         # The name of a buffer, or of a node that several kernels compute together, may be any node
         # that this kernel can compute.
-        every = [*(x for x in self._graph.nodes if x in computable), *known]
+        nodes = self._graph.nodes
+        every = [x for x in nodes if x in computable]
+        if all(nodes[x].is_view for x in every):  # a kernel that only copies its input
+            every += known
         for name in names:
             for text in [name] if name in self._graph.nodes and name in computable else every:
                 try:
@@ -275,8 +287,9 @@ class _Fragment:
                 if comparison is not None:
                     tried.append((text, comparison))
                     last = (name, comparison) if text == name else last
-        if len(tried) == 1 and tried[0][0] in known and not self._is_bare:
-            return tried[0][0], *tried[0]  # a kernel that only copies its input
+        is_copy = computable >= nodes.keys() and not self._is_bare
+        if len(tried) == 1 and tried[0][0] in known and is_copy:
+            return tried[0][0], *tried[0]
         if last is None or self._is_bare or self._may_be_unnamed(argument, row):
             if not tried:
                 raise problem
@@ -309,7 +322,8 @@ class _Fragment:
         name: from an earlier launch, or from a library, whose convolution leaves the bias out."""
         spare = [x for x in known if x not in self._reads]
         found: dict[str, Bounded] = {}
-        nodes = [x for x in self._graph.nodes.values() if not x.call.startswith("higher_order.")]
+        # What a kernel computes is torch's; other calls are there for what the kernel prepares.
+        nodes = [x for x in self._graph.nodes.values() if is_torchs(x.call)]
         missing = [
             x for x in dict.fromkeys(y for node in nodes for y in node.reads)
             if x not in known and x not in self._graph.nodes and x not in self._numbers
@@ -327,7 +341,7 @@ class _Fragment:
                 if bias is None:
                     continue
                 shape = [1, -1] + [1] * (value.value.ndim - 2)
-                shaped = replace(bias, value=bias.value.reshape(shape))
+                shaped = bias.moved(partial(torch.reshape, shape=shape))
                 value = run(torch.ops.aten.add.Tensor, (value, shaped), {}, value.dtype)
             spare.remove(same[0])
             found[node.name] = value

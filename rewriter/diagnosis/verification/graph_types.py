@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,17 +91,26 @@ def named_sizes(text: str, shape: Sequence[int]) -> dict[str, int]:
     return {part: size for part, size in zip(parts, shape, strict=True) if part.isidentifier()}
 
 
-def graph_sizes(graph: FxGraph, rows: Iterable[EventRow]) -> dict[str, int]:
+def graph_sizes(graph: FxGraph, rows: Collection[EventRow]) -> dict[str, int]:
     """The named sizes of a graph, by the recorded inputs of a call."""
+    symbols = {x: match[1] for x, text in graph.types.items() if (match := _SYMBOL.fullmatch(text))}
+    sizes = call_sizes(symbols, rows)
     by_name = {row.name: row for row in rows}
-    sizes: dict[str, int] = {}
     for name, text in graph.types.items():
         row = by_name.get(name)
-        if isinstance(row, ScalarRow) and (match := _SYMBOL.fullmatch(text)):
-            if isinstance(row.value, str) and row.value.lstrip("-").isdecimal():
-                sizes[match[1]] = sizes[name] = int(row.value)
-        elif isinstance(row, TensorRow):
+        if isinstance(row, TensorRow):
             sizes |= named_sizes(text, row.shape)
+    return sizes
+
+
+def call_sizes(symbols: Mapping[str, str], rows: Iterable[EventRow]) -> dict[str, int]:
+    """The sizes that a call is given as numbers, by the name of the input and by the name that the
+    size has in types, which is `symbols` of it."""
+    sizes: dict[str, int] = {}
+    for row in rows:
+        value = row.value if isinstance(row, ScalarRow) and row.name in symbols else ""
+        if isinstance(value, str) and value.lstrip("-").isdecimal():
+            sizes[symbols[row.name]] = sizes[row.name] = int(value)
     return sizes
 
 

@@ -16,7 +16,7 @@ from rewriter.diagnosis.verification.bounded import UncheckedError, exact, in_sh
 from rewriter.diagnosis.verification.evaluate import UnregisteredError
 from rewriter.diagnosis.verification.fragments import check_fragment
 from rewriter.diagnosis.verification.given_graphs import GivenGraphs, graph_text
-from rewriter.diagnosis.verification.graph_types import graph_sizes
+from rewriter.diagnosis.verification.graph_types import call_sizes, graph_sizes
 from rewriter.diagnosis.verification.judge import compare_recorded
 from rewriter.diagnosis.verification.operators import products
 from rewriter.diagnosis.verification.received import LaunchValues
@@ -107,6 +107,9 @@ class _Call:
         self._launches = {x.index: _as_recorded(x, run) for x in launches}
         self._source = b"" if wrapper is None else wrapper.plain.data
         self._fragments = fragments(self._source.decode("utf-8", "replace"))
+        entries = () if wrapper is None else wrapper.located.entries
+        symbols = {x.name: x.symbol for entry in entries[:1] for x in entry.input_specs if x.symbol}
+        self._sizes = call_sizes(symbols, run.inputs)
         self._known = functional.schemas(run), functional.changed_by(run)
         graph = functional.read(text, *self._known)
         self._graphs: dict[tuple[str, int], WholeGraph] = {}  # by scope and iteration
@@ -241,7 +244,7 @@ class _Call:
         if fragment is None:
             return None
         try:
-            results = check_fragment(fragment, values)
+            results = check_fragment(fragment, values, self._sizes)
         except UncheckedError as error:
             return replace(base, reason=str(error))
         return self._by(base, "fragment", results)

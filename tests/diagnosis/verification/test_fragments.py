@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -125,6 +126,63 @@ def test_a_fragment_is_read_as_a_graph() -> None:
     )
     assert graph.nodes["sort"].reads == ("arg0_1",)
     assert with_items(graph).nodes["getitem"].item == 0
+
+
+def _of_text(
+    text: str,
+    given: dict[str, torch.Tensor],
+    written: dict[str, torch.Tensor],
+    folder: Path,
+    sizes: dict[str, int],
+    numbers: frozenset[str] = frozenset(),
+) -> list[bool]:
+    """As `_agree`, of a launch in front of whose kernel this fragment stands; of the tensors that it
+    is given, `numbers` are passed as numbers."""
+    roles = {**dict.fromkeys(given, "in"), **dict.fromkeys(written, "out")}
+    kinds = {x: "other" if x in numbers else "tensor" for x in roles}
+    args: Any = tuple(Argument(x, x, x, role, kinds[x]) for x, role in roles.items())  # type: ignore[arg-type]
+    launch = Launch(0, "", "triton_poi_fused_0", "triton", 1, args, (), (), None)  # type: ignore[arg-type]
+    by_name = {x.name: x for x in args}
+    run = RunDump(folder, 0, 0, RunFacts())
+    before = {x: _row(run, by_name[x], tensor, "before") for x, tensor in given.items()}
+    after = {x: _row(run, by_name[x], tensor, "after") for x, tensor in written.items()}
+    graph = parse_fragment(text)
+    found = check_fragment(graph, LaunchValues(run, launch, before, after), sizes)
+    return [one.agrees for one in found]
+
+
+def test_sizes_of_the_call_are_known(tmp_path: Path) -> None:
+    """A size that no tensor has by itself is one of the call; of another size, nothing is said of
+    what the kernel computes. Least of all is it a copy of what it is given."""
+    text = """#   %mm : Tensor "f32[s52*s27, 6][6, 1]cuda:0" = PlaceHolder[target=mm]
+#   %arg5_1 : Tensor "f64[][]cpu" = PlaceHolder[target=arg5_1]
+#   %view : Tensor "f32[s52, s27, 6][6*s27, 6, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.reshape.default](args = (%mm, [%arg0_1, %arg1_1, 6]), kwargs = {})
+#   %permute : Tensor "f32[s52, 6, s27][6*s27, 1, 6]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.permute.default](args = (%view, [0, 2, 1]), kwargs = {})
+#   %mul : Tensor "f32[s52, 6, s27][6*s27, 1, 6]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.mul.Tensor](args = (%permute, %arg5_1), kwargs = {})
+#   return %mul"""  # noqa: E501
+    x = torch.randn(8, 6)
+    given = {"buf0": x, "arg5_1": torch.tensor(2.0, dtype=torch.float64)}
+    made = (2 * x.reshape(2, 4, 6)).permute(0, 2, 1).contiguous()
+    sizes = {"arg0_1": 2, "s52": 2, "arg1_1": 4, "s27": 4}
+    about = (text, given, {"buf1": made}, tmp_path)
+    assert _of_text(*about, sizes, frozenset({"arg5_1"})) == [True]
+    wrong = (text, given, {"buf1": made + 1}, tmp_path)
+    assert _of_text(*wrong, sizes, frozenset({"arg5_1"})) == [False]
+    with pytest.raises(UncheckedError):
+        _of_text(*about, {})
+
+
+def test_what_prepares_a_call_of_the_program_is_torchs_part(tmp_path: Path) -> None:
+    """The part names a value as the graph does, which the launch has as a buffer of a kernel of the
+    program, and the call behind it, which reads a value that this launch does not."""
+    text = """#   %buf1 : Tensor  = PlaceHolder[target=buf1]
+#   %sin : Tensor "f32[8][1]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.sin.default](args = (%empty,), kwargs = {})
+#   %mix : Tensor "f32[8][1]cuda:0"[num_users=1] = call_function[target=torch.ops.mine.mix.default](args = (%sin, %arg1_1), kwargs = {})
+#   return %buf4"""  # noqa: E501
+    x = torch.randn(8)
+    assert _of_text(text, {"buf0": x}, {"buf4": x.sin()}, tmp_path, {}) == [True]
+    with pytest.raises(UncheckedError, match="buf4 is not sin"):  # it may be another value
+        _of_text(text, {"buf0": x}, {"buf4": x}, tmp_path, {})
 
 
 def _launched(

@@ -228,6 +228,29 @@ def test_independent_launches_in_another_order_are_equal(each_once: bool, tmp_pa
     assert describe.count(comparison).moved == 1
 
 
+def test_a_kernel_that_works_in_place_in_one_dump_has_its_results_by_name(tmp_path: Path) -> None:
+    """What it updates is its first argument then, and its last one where it does not."""
+
+    def launches(total: float, *, in_place: bool) -> Launches:
+        given = value("z" if in_place else "x", "inout" if in_place else "in")
+        updated = value("z", given["role"] if in_place else "out", total)
+        other = value("y", "out", 2.0)
+        wrote = [updated, other] if in_place else [other, updated]
+        read = [value("y", mean=2.0), value("z", mean=total)]
+        return [
+            launch(0, "cpp_fused_add_0", [given], wrote),
+            launch(1, "k_1", read, [value("r", "out", 2 + total)]),
+        ]
+
+    inputs = [X, value("z")]
+    given: dict[str, Any] = {"inputs_a": inputs, "inputs_b": inputs}
+    (tmp_path / "right").mkdir()
+    right = launches(3.0, in_place=False)
+    assert compared(tmp_path / "right", launches(3.0, in_place=True), right, **given).equal
+    wrong = compared(tmp_path, launches(5.0, in_place=True), right, **given)
+    assert blamed(wrong)["#0"] == "culprit"
+
+
 def test_inputs_of_the_call_may_be_the_culprit(tmp_path: Path) -> None:
     other = value("x", mean=2.0)
     comparison = compared(tmp_path, one(reads=[other], mean=4.0), one(), inputs_a=[other])

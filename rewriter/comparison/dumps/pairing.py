@@ -130,21 +130,23 @@ def _what(output: Output | None) -> str:
 def pair_results(a: Sequence[EventRow], b: Sequence[EventRow], *, same_kernel: bool) -> Paired:
     """Pair the results of two launches; also the rows of each side that are left.
 
-    If the numbers are equal, by order, else by name. Different kernels may have different results,
-    so theirs are paired by sizes, if each is the only one of its size.
+    Those of one kernel by order, or by name where that works in place in one of the dumps: its
+    arguments are in another order then. Different kernels may have different results, so theirs are
+    paired by sizes, if each is the only one of its size.
     """
     left, right = tensors(results(a)), tensors(results(b))
     if left and left[0].phase == "inputs":
         return _by_name(left, right)
-    if len(left) == len(right) and (same_kernel or all(map(_fits, left, right))):
+    alike = _has_role if same_kernel else _fits
+    if len(left) == len(right) and all(map(alike, left, right)):
         return list(zip(left, right, strict=True)), [], []
     if same_kernel:
         return _by_name(left, right)
     pairs: list[Tensors] = []
     for row in left:
         fitting = [other for other in right if _fits(row, other)]
-        alike = [other for other in left if _fits(other, row)]
-        if len(fitting) == len(alike) == 1:
+        rivals = [other for other in left if _fits(other, row)]
+        if len(fitting) == len(rivals) == 1:
             pairs.append((row, fitting[0]))
     return _with_rest(pairs, left, right)
 
@@ -182,6 +184,10 @@ def pair_untouched(a: Sequence[EventRow], b: Sequence[EventRow]) -> list[Tensors
 
 def _form(row: ValueRow) -> tuple[object, ...]:
     return (row.role, row.size if isinstance(row, TensorRow) else None)
+
+
+def _has_role(a: TensorRow, b: TensorRow) -> bool:
+    return a.role == b.role
 
 
 def _fits(a: TensorRow, b: TensorRow) -> bool:

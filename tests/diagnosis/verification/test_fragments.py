@@ -136,8 +136,8 @@ def _of_text(
     sizes: dict[str, int],
     numbers: frozenset[str] = frozenset(),
 ) -> list[bool]:
-    """As `_agree`, of a launch in front of whose kernel this fragment stands; of the tensors that it
-    is given, `numbers` are passed as numbers."""
+    """As `_agree`, of a launch in front of whose kernel this fragment stands; of the tensors that
+    it is given, `numbers` are passed as numbers."""
     roles = {**dict.fromkeys(given, "in"), **dict.fromkeys(written, "out")}
     kinds = {x: "other" if x in numbers else "tensor" for x in roles}
     args: Any = tuple(Argument(x, x, x, role, kinds[x]) for x, role in roles.items())  # type: ignore[arg-type]

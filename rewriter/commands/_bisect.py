@@ -133,6 +133,7 @@ class _Bisection:
     command: tuple[str, ...]
     folder: Path
     expected: list[torch.Tensor | None] | None
+    narrow: str = ""  # as in `ComparedCall`
     stdin: StandardInput = field(default_factory=StandardInput)
     runs: list[BisectRun] = field(default_factory=list)
     loaded: list[_Loaded] = field(default_factory=list)
@@ -177,7 +178,9 @@ class _Bisection:
         if self.expected is None or ran.ended.code != 0 or ran.dump is None:
             return ran.ended.code == 0
         path = Path(str(self.arguments.expected))
-        return not compare_outputs(open_dump(ran.dump), self.expected, path).wrong
+        compared = compare_outputs(open_dump(ran.dump), self.expected, path)
+        self.narrow = compared.narrow
+        return not compared.wrong
 
     def _replaced_passes(self, ran: ReplacedRun) -> bool:
         if self.expected is None or ran.ended.code != 0:
@@ -185,7 +188,7 @@ class _Bisection:
         import torch
 
         loaded = (torch.load(io.BytesIO(x), weights_only=True) for x in ran.outputs)
-        found = (agree(x, self.expected) for x in loaded)
+        found = (agree(x, self.expected, self.narrow) for x in loaded)
         return next((x for x in found if x is not None), False)
 
     def _request(self, selection: Selection, *, dump: str, redirected: bool) -> Request:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from rewriter.comparison.dumps import describe
 from rewriter.comparison.dumps.blame import behind
 from rewriter.comparison.dumps.tolerance import default
-from rewriter.comparison.dumps.types import Comparison, LaunchComparison
+from rewriter.comparison.dumps.types import Comparison, LaunchComparison, Tolerance
+from rewriter.core.dtypes import ROUNDING
 from rewriter.core.errors import RewriterError
 from rewriter.core.text import counted, of_elements
 from rewriter.diagnosis.findings import Finding
@@ -45,12 +46,14 @@ class ComparedCall:
     """The outputs of one call, by their labels, such as `0: buf14`. `feeding` are the steps, by
     launch and iteration, whose results reach a wrong output; `None` if the flow of values is not
     completely known. `missing` is the number of those that were expected and not compared, such as
-    an input, or a weight that no launch writes."""
+    an input, or a weight that no launch writes. `narrow` is the narrowest of the floating-point
+    types of the call's tensors that have fewer bits than float32; empty if none has."""
 
     run: RunDump
     outputs: tuple[Checked, ...]
     feeding: frozenset[tuple[int, int]] | None = None
     missing: int = 0
+    narrow: str = ""
 
     @property
     def wrong(self) -> tuple[Checked, ...]:
@@ -59,16 +62,20 @@ class ComparedCall:
     def examined(self) -> Examined:
         """The finding about wrong outputs, or what is ruled out."""
         compared = counted(len(self.outputs), "output")
+        made = partial(
+            Examined, outputs=len(self.outputs) + self.missing, compared=len(self.outputs)
+        )
         if not self.wrong:
             verb = "agrees" if len(self.outputs) == 1 else "agree"
             what = f"wrong outputs: {compared} of {self.run.name} {verb} with what is expected"
-            outputs = len(self.outputs) + self.missing
-            return Examined(ruled_out=what, outputs=outputs, compared=len(self.outputs))
+            within = f", within what {self.narrow} in the call may round off" if self.narrow else ""
+            return made(ruled_out=what + within)
         names = ", ".join(output.arg for output in self.wrong[:_LISTED])
         what = f"{len(self.wrong)} of {compared} ({names}) are not as expected"
         text = tuple(map(_line, self.wrong[:_LISTED]))
         shown = "shown by the outputs that are right"
-        return Examined((Finding.of_call(self.run, "outputs", what, shown, text=text),))
+        finding = Finding.of_call(self.run, "outputs", what, shown, text=text)
+        return made((finding,))
 
 
 def load_expected(path: Path) -> list[torch.Tensor | None]:
@@ -107,11 +114,12 @@ def compare_outputs(
             continue
         results = CallResults(run, flow_of(run), last)
         seen.append(f"{run.name}: {', '.join(_in_words(results, x) for x in last.returned)}")
-        is_whole = len(last.returned) >= len(expected)
-        if outputs := tuple(_compared(results, last, expected) or ()) if is_whole else ():
+        is_whole, narrow = len(last.returned) >= len(expected), _narrowest(run)
+        found = _compared(results, last, expected, narrow) if is_whole else None
+        if outputs := tuple(found or ()):
             wrong = [output.arg for output in outputs if not output.agrees]
             missing = sum(want is not None for want in expected) - len(outputs)
-            return ComparedCall(run, outputs, _feeding(nodes, last, wrong), missing)
+            return ComparedCall(run, outputs, _feeding(nodes, last, wrong), missing, narrow)
     shapes = ", ".join("-" if tensor is None else str(list(tensor.shape)) for tensor in expected)
     raise RewriterError(
         "bad-expected",
@@ -122,14 +130,22 @@ def compare_outputs(
     )
 
 
+def _narrowest(run: RunDump) -> str:
+    rows = (row for step in run.steps for row in run.rows(step) if isinstance(row, TensorRow))
+    kinds = {row.dtype for row in rows} & ROUNDING.keys()
+    narrowest = max(kinds, key=lambda kind: (ROUNDING[kind], kind), default="float32")
+    return narrowest if ROUNDING[narrowest] > ROUNDING["float32"] else ""
+
+
 def agree(
-    got: Sequence[torch.Tensor | None], expected: Sequence[torch.Tensor | None]
+    got: Sequence[torch.Tensor | None], expected: Sequence[torch.Tensor | None], narrow: str = ""
 ) -> bool | None:
-    """Whether the outputs of a call are the correct ones; `None` if they have other sizes."""
+    """Whether the outputs of a call are the correct ones; `None` if they have other sizes. `narrow`
+    as in `ComparedCall`."""
     pairs = [(x, y) for x, y in zip(got, expected, strict=False) if y is not None]
     if len(got) < len(expected) or any(x is not None and x.numel() != y.numel() for x, y in pairs):
         return None
-    return all(_compare("", x, y).agrees for x, y in pairs if x is not None)
+    return all(_compare("", x, y, narrow).agrees for x, y in pairs if x is not None)
 
 
 def _in_words(results: CallResults, output: TensorRow | NoResult) -> str:
@@ -141,7 +157,10 @@ def _in_words(results: CallResults, output: TensorRow | NoResult) -> str:
 
 
 def _compared(
-    results: CallResults, last: FlowNode, expected: Sequence[torch.Tensor | None]
+    results: CallResults,
+    last: FlowNode,
+    expected: Sequence[torch.Tensor | None],
+    narrow: str,
 ) -> list[Checked] | None:
     """Compare each output that was saved; `None` if one has another size."""
     found: list[Checked] = []
@@ -151,7 +170,7 @@ def _compared(
         if (ways := _as_returned(results, row, want)) is None:
             return None
         read = [*ways, *(x for got in ways for x in _as_bits(got, want))]
-        if checks := [_compare(row.arg, got, want) for got in read]:
+        if checks := [_compare(row.arg, got, want, narrow) for got in read]:
             found.append(next((check for check in checks if check.agrees), checks[0]))
     return found
 
@@ -187,8 +206,13 @@ def _as_bits(got: torch.Tensor, want: torch.Tensor) -> Iterator[torch.Tensor]:
         yield got.view(want.dtype)
 
 
-def _compare(name: str, got: torch.Tensor, want: torch.Tensor) -> Checked:
-    """Compare element by element, with the looser tolerance of the two types."""
+def _compare(name: str, got: torch.Tensor, want: torch.Tensor, narrow: str) -> Checked:
+    """Compare element by element, with the looser tolerance of the two types.
+
+    What is computed from a narrow type is as far off as that is, relative to the largest element: a
+    kernel keeps float32 where eager rounds, and what is small may be a sum of what is not. A number
+    of 8 bits that was rounded from such a value may be the next one.
+    """
     import torch
 
     from rewriter.diagnosis.verification.bounded import Bounded, wide
@@ -196,6 +220,13 @@ def _compare(name: str, got: torch.Tensor, want: torch.Tensor) -> Checked:
 
     names = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in (got, want))
     allowed = default(*names)
+    if narrow and want.is_floating_point():
+        rtol = max(allowed.rtol, default(narrow, narrow).rtol)
+        finite = want[want.isfinite()].abs().double()
+        allowed = Tolerance(rtol, rtol * float(finite.max()) if finite.numel() else allowed.atol)
+    elif narrow and want.dtype in (torch.int8, torch.uint8):
+        allowed = Tolerance(0.0, 1.0)
+        got, want = got.double(), want.double()  # those of integers are exact
     got, want = (wide(tensor.detach()) for tensor in (got.reshape(want.shape), want))
     if want.is_floating_point():
         got = got.to(torch.promote_types(got.dtype, want.dtype))

@@ -64,10 +64,10 @@ def of_calls(calls: Sequence[CallCheck], *, is_asked: bool = False, alone: bool 
     outputs = number + sum(call.missing for call in calls)
     if not number:
         reasons = list(dict.fromkeys(call.reason for call in calls if call.reason))
-        if not is_asked or not reasons:
+        if not (is_asked or outputs) or not reasons:
             return Examined(outputs=outputs)
-        note = f"no call against eager: {some(reasons, _LISTED)}"
-        return Examined(notes=(note,), outputs=outputs)
+        what = "call against eager" if is_asked else "output against the whole graph"
+        return Examined(notes=(f"no {what}: {some(reasons, _LISTED)}",), outputs=outputs)
     others = next((f"; others were not compared: {x.reason}" for x in calls if x.reason), "")
     return Examined(
         ruled_out=f"wrong outputs: {counted(number, 'output')} of {counted(len(checked), 'call')} "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,17 @@ from rewriter.dump.reading import Dump, open_dump
 RIGHT = [torch.arange(32.0).reshape(4, 8), torch.ones(4, 8)]
 
 
-def _dump(tmp_path: Path) -> Dump:
+def _dump(tmp_path: Path, right: Sequence[torch.Tensor] = RIGHT, dtype: str = "float32") -> Dump:
     """x -> #0 buf0 -> #1 buf1, which is returned; x -> #2 buf2, which is returned, too."""
     value, facts = dumps.value, {"kind": "cpp", "scope": "call"}
-    x, made = value("x", mean=5.0), value("buf1", "out", 2.0, file="a.pt")
+    first = str(right[0].dtype).removeprefix("torch.")
+    x, made = value("x", dtype=dtype), value("buf1", "out", 2.0, file="a.pt", dtype=first)
     launches = [
         dumps.launch(0, "cpp_a", [x], [value("buf0", "out", 1.0)], **facts),
         dumps.launch(1, "cpp_b", [value("buf0", mean=1.0)], [made], **facts),
         dumps.launch(2, "cpp_c", [x], [value("buf2", "out", 3.0, file="b.pt")], **facts),
     ]
-    tensors = dict(zip(("a.pt", "b.pt"), RIGHT, strict=True))
+    tensors = dict(zip(("a.pt", "b.pt"), right, strict=True))
     left = {"outputs": ("buf1", "buf2"), "tensors": tensors}
     return open_dump(dumps.write(tmp_path / "x.dump", launches, inputs=[x], **left))
 
@@ -53,6 +55,32 @@ def test_outputs_that_agree_are_ruled_out(expected: list[Any], tmp_path: Path) -
     assert found.findings == ()
     verb = "agrees" if sum(x is not None for x in expected) == 1 else "agree"
     assert f"{verb} with what is expected" in found.ruled_out
+
+
+@pytest.mark.parametrize(
+    ("want", "near", "far"),
+    [
+        pytest.param(torch.linspace(-9, 9, 32), 0.1, 0.3, id="float32"),
+        pytest.param(torch.arange(32).to(torch.int8), 1, 2, id="int8"),
+        pytest.param(torch.arange(32), 0, 1, id="int64"),
+    ],
+)
+def test_outputs_are_as_far_off_as_a_narrow_type_in_the_call(
+    want: torch.Tensor, near: float, far: float, tmp_path: Path
+) -> None:
+    """Kernels keep float32 where eager rounds to bfloat16: relative to the largest element, an
+    output may be as far off as that, and a number of 8 bits that is rounded from one by 1."""
+    want = want.reshape(4, 8)
+
+    def found(by: float, dtype: str) -> Any:
+        dump = _dump(tmp_path / f"{by}{dtype}", [want + want.new_tensor(by), RIGHT[1]], dtype)
+        return compare_outputs(dump, [want], Path("right.pt")).examined()
+
+    right = found(near, "bfloat16")
+    assert not right.findings
+    assert "within what bfloat16 in the call may round off" in right.ruled_out
+    assert found(far, "bfloat16").findings
+    assert bool(found(near, "float32").findings) == bool(near)
 
 
 def test_the_launches_that_reach_a_wrong_output_are_known(tmp_path: Path) -> None:

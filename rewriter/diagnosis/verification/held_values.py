@@ -24,14 +24,16 @@ class Held:
     `made` is the launch. If no node matches, `sources` are the values that the launch could compute
     from, and `group` the launches that received them. `view` is the view of the node that it is;
     empty if several are possible. There is no `row` where what the launch wrote was not saved.
+    `is_checked` says that it was compared with what it is.
     """
 
     nodes: tuple[str, ...]
     view: str
     row: TensorRow | None
     made: int
-    sources: Mapping[str, Bounded]
+    sources: Mapping[str, Bounded] = field(default_factory=dict)
     group: tuple[int, ...] = ()
+    is_checked: bool = False
 
 
 @dataclass
@@ -47,10 +49,10 @@ class HeldValues:
     _held: dict[str, Held] = field(default_factory=dict, init=False)
     _made: dict[str, Held] = field(default_factory=dict, init=False)  # by node, where checked
 
-    def hold(self, argument: Argument, held: Held, *, is_checked: bool) -> None:
-        """Note what a launch wrote, and whether that was checked."""
+    def hold(self, argument: Argument, held: Held) -> None:
+        """Note what a launch wrote."""
         self._held[_variable(argument)] = self._held[argument.buffer] = held
-        if is_checked and len(held.nodes) == 1:  # of several, it may be none to the last bit
+        if held.is_checked and len(held.nodes) == 1:  # of several, it may be none to the last bit
             self._made[held.nodes[0]] = held
 
     def by(self, argument: Argument) -> Held | None:
@@ -139,6 +141,13 @@ class HeldValues:
                     continue  # the graph of a package does not say how its values lie
                 kind = kind.contiguous()
             known[node] = exact(received.layouts(tensor, source, kind, viewed=viewed)[0])
+
+    def is_checked(self, argument: Argument) -> bool:
+        """Whether a tensor that a launch is given is an input, or a result that was checked."""
+        held = self.by(argument)
+        if held is None:
+            return bool(self._input(argument))
+        return held.is_checked
 
     def established(
         self, node: FxNode, values: LaunchValues, but: frozenset[str] = frozenset()

@@ -10,6 +10,7 @@ sum. A launch that reads it is then checked together with its producer, from wha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -111,6 +112,12 @@ class WholeGraph:
                 if drawn and drawn.operator == "inductor_seeds" and self._fits(claim, row):
                     checked = Checked(row.arg, drawn.statement, calls.as_recorded(row.size))
                     outcome.route = "arguments"
+            if checked is None and is_call and problem is None and argument.role == "out":
+                with suppress(UncheckedError):
+                    checked = self._by_others(claim, row, values)
+                if checked is not None:
+                    nodes = (node_of(checked.claim),)
+                    outcome.route = outcome.route if checked.agrees else "arguments"
             if not nodes and is_call:  # calls of one operator come in the order of the graph
                 held = self._held.by(argument)
                 before = held.nodes if held is not None else ()
@@ -130,8 +137,9 @@ class WholeGraph:
             nodes, row = found[name], values.written[name]
             self._taken.update(nodes)
             view = self._view(nodes, row, evaluator) if nodes else ""
-            held = Held(nodes, view, row, launch.index, {} if nodes else dict(known), group)
-            self._held.hold(argument, held, is_checked=name not in outcome.unknown)
+            sources, is_checked = {} if nodes else dict(known), name not in outcome.unknown
+            held = Held(nodes, view, row, launch.index, sources, group, is_checked)
+            self._held.hold(argument, held)
         if problem is not None and not outcome.results:
             raise problem
         wrong = [node_of(x.claim) for x in outcome.results if not x.agrees]
@@ -151,8 +159,7 @@ class WholeGraph:
                 held = self._held.by(argument)
                 is_read = is_known and argument.role == "in"
                 if not is_read and (held is None or held.made != other.index):
-                    unknown = Held((), "", None, other.index, {})
-                    self._held.hold(argument, unknown, is_checked=False)
+                    self._held.hold(argument, Held((), "", None, other.index))
                     self._missed |= {other.kernel.removeprefix("torch.ops."), *called(other)}
 
     def _check_given(self, values: LaunchValues) -> GraphOutcome:
@@ -201,8 +208,8 @@ class WholeGraph:
         for place, argument in placed.items():
             name = items.get(place, "") if items else node
             row = values.written[argument.name]
-            held = Held((name,) if name else (), name, row, values.launch.index, {})
-            self._held.hold(argument, held, is_checked=is_checked)
+            nodes, made = (name,) if name else (), values.launch.index
+            self._held.hold(argument, Held(nodes, name, row, made, is_checked=is_checked))
             if name and self._fits(name, row):
                 recorded = calls.as_recorded(row.size)
                 found.append(Checked(row.arg, self._graph.statement(name), recorded))
@@ -225,6 +232,34 @@ class WholeGraph:
         except UncheckedError:
             return found
         return again if all(x.agrees for x in again) else found
+
+    def _by_others(self, claim: str, row: TensorRow, values: LaunchValues) -> Checked | None:
+        """The check of a result of an operator that is no node by what its call was given: by what
+        earlier launches left for the nodes that call the operator, and have no launch yet. `None`
+        if one of these is not known, if what it was given may be what is wrong, or if the launches
+        may not be one for each node."""
+        launch, nodes = values.launch, self._graph.nodes.values()
+        own = called(launch)
+        number = sum(x.operator in own or x.operator.rstrip("_") in own for x in nodes)
+        if own & self._missed or number != sum(bool(own & called(x)) for x in self._launches):
+            return None
+        first: Checked | None = None
+        waiting = self._candidates(launch, row, {*self._graph.nodes}, is_call=True)
+        for name in sorted(waiting, key=lambda x: x != claim):
+            node = self._graph.call_of(self._graph.nodes[name]) or self._graph.nodes[name]
+            evaluator = self._held.established(node, values)
+            statement = self._graph.statement(name)
+            checked = Checked(
+                row.arg, statement, compare_node(values.load(row), row, name, evaluator)
+            )
+            if checked.comparison.is_unknown:
+                return None
+            if checked.agrees:
+                return checked
+            other = f"it is given other values than those of {statement}"
+            first = first or Checked.as_a_whole(row.arg, statement, other)
+        given = (x for x in launch.tensors if x.role != "out")
+        return first if all(map(self._held.is_checked, given)) else None
 
     def _view(self, nodes: tuple[str, ...], row: TensorRow, evaluator: Evaluator) -> str:
         """Which view of a node a result is; empty if that is not known."""

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from graph_calls import GraphCall
+from rewriter.diagnosis.verification.types import node_of
 
 _GRAPH = """\
 class GraphModule(torch.nn.Module):
@@ -31,3 +32,37 @@ def test_a_launch_is_accused_with_another_one_only_of_what_is_made_of_its_value(
     outcome = call.launch({**part, "y": _Y}, {**_RIGHT, wrong: _RIGHT[wrong] + 1})
     assert [x.arg for x in outcome.results if not x.agrees] == [wrong]
     assert outcome.group == group
+
+
+_PRODUCTS = """\
+class GraphModule(torch.nn.Module):
+    def forward(self, x: "f32[4, 4][4, 1]cpu", v: "f32[4, 4][4, 1]cpu", w: "f32[4, 4][4, 1]cpu"):
+        relu: "f32[4, 4][4, 1]cpu" = torch.ops.aten.relu.default(x)
+        mm: "f32[4, 4][4, 1]cpu" = torch.ops.aten.mm.default(relu, w)
+MORE        return (mm, v)
+"""
+_SECOND = """\
+        mm_1: "f32[4, 4][4, 1]cpu" = torch.ops.aten.mm.default(mm, v)
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "found"),
+    [
+        pytest.param("", [("mm", False)], id="of another tensor"),
+        # A kernel may compute one of the products, and what is called be a part of another node.
+        pytest.param(_SECOND, [], id="fewer calls than nodes"),
+    ],
+)
+def test_an_operator_is_a_call_of_a_node(
+    more: str, found: list[tuple[str, bool]], tmp_path: Path
+) -> None:
+    """Its result is what it computes of what it is given, which may be what no node reads."""
+    given = dict(zip("xvw", torch.randn(3, 4, 4), strict=True))
+    call = GraphCall(tmp_path, _PRODUCTS.replace("MORE", more), given)
+    about = {"kernel": "extern_kernels.mm", "kind": "extern_out"}
+    relu = {"buf0": given["x"].relu()}
+    call.launch({"x": given["x"]}, relu)
+    outcome = call.launch({**relu, "v": given["v"]}, {"buf1": relu["buf0"] @ given["v"]}, **about)
+    assert [(node_of(x.claim), x.agrees) for x in outcome.results] == found
+    assert outcome.route == ("arguments" if found else "graph")

@@ -74,9 +74,22 @@ def _act_artifact(arguments: Arguments, path: str) -> int:
     right = _right(arguments)
     named = right.named
     reference = None if named is None else open_named(arguments, named)
-    folder = runs_directory(arguments, artifact.path, ".diagnosis")
-    with _removed_if_refused(folder):
-        return _run_artifact(arguments, path, artifact, right, reference, folder)
+    with _folder(arguments, artifact.path) as folder:
+        runs = Runs(ArtifactSubject(arguments, path, artifact), folder, _MOST)
+        everything = _values(arguments, folder)
+        why = "does it end, are its numbers finite, and what does each launch do"
+        try:
+            first = runs.run("values", everything, why)
+        except RewriterError as error:
+            if _needs_a_run(arguments):
+                raise
+            return _by_text.instead(arguments, artifact, error, folder, "diagnosis")
+        pieces = [first, *_further(runs, first, everything)]
+        if named is not None and reference is not None and first.ended.code == 0:
+            runs = replace(runs, subject=ArtifactSubject(arguments, named, reference))
+            ran = runs.run("reference", everything, f"what {named} does, which is right")
+            right = replace(right, dump=ran.dump)
+        return _conclude(arguments, runs, pieces, everything, right, artifact)
 
 
 def _needs_a_run(arguments: Arguments) -> list[str]:
@@ -85,41 +98,17 @@ def _needs_a_run(arguments: Arguments) -> list[str]:
 
 
 @contextmanager
-def _removed_if_refused(folder: Path) -> Iterator[None]:
-    """A request that is refused leaves nothing, but only a run shows that the outputs which are
-    expected are those of no call. After another error, what was recorded stays."""
+def _folder(arguments: Arguments, path: Path) -> Iterator[Path]:
+    """The directory for the dumps of what is at `path`. A request that is refused leaves nothing,
+    but only a run shows that the outputs which are expected are those of no call. After another
+    error, what was recorded stays."""
+    folder = runs_directory(arguments, path, ".diagnosis")
     try:
-        yield
+        yield folder
     except RewriterError as error:
         if error.slug == "bad-expected":
             shutil.rmtree(folder, ignore_errors=True)
         raise
-
-
-def _run_artifact(
-    arguments: Arguments,
-    path: str,
-    artifact: Artifact,
-    right: Right,
-    reference: Artifact | None,
-    folder: Path,
-) -> int:
-    runs = Runs(ArtifactSubject(arguments, path, artifact), folder, _MOST)
-    everything = _values(arguments, folder)
-    why = "does it end, are its numbers finite, and what does each launch do"
-    try:
-        first = runs.run("values", everything, why)
-    except RewriterError as error:
-        if _needs_a_run(arguments):
-            raise
-        return _by_text.instead(arguments, artifact, error, folder, "diagnosis")
-    pieces = [first, *_further(runs, first, everything)]
-    named = right.named
-    if named is not None and reference is not None and first.ended.code == 0:
-        runs = replace(runs, subject=ArtifactSubject(arguments, named, reference))
-        ran = runs.run("reference", everything, f"what {named} does, which is right")
-        right = replace(right, dump=ran.dump)
-    return _conclude(arguments, runs, pieces, everything, right, artifact)
 
 
 def _act_program(arguments: Arguments, command: Sequence[str]) -> int:
@@ -127,38 +116,33 @@ def _act_program(arguments: Arguments, command: Sequence[str]) -> int:
     program.require(command)
     right = _right(arguments)
     _require_dump(right, "a program", "-- COMMAND")
-    folder = runs_directory(arguments, Path("cache"), ".diagnosis")
-    with _removed_if_refused(folder):
-        return _run_program(arguments, command, right, folder)
-
-
-def _run_program(arguments: Arguments, command: Sequence[str], right: Right, folder: Path) -> int:
-    runs = Runs(ProgramSubject(arguments, command), folder, _MOST)
     health = select(
         "names,print,inputs",
         kernels=arguments.kernels or environment_kernels(),
         calls=arguments.calls,
     )
-    first = runs.run("health", health, "does it end, and are the numbers finite")
-    if first.dump is None or not first.ran_through:
-        return _conclude(arguments, runs, [first], health, right)
-    verdicts = first.nonfinite
-    calls = values_needed.calls(first.dump, values_limit(folder), verdicts)
-    everything = _values(arguments, folder, calls=calls)
-    why = "which launch makes wrong numbers: all values of these calls, to check each launch"
-    if verdicts:
-        # What is known is said now: the checks may take minutes.
-        known = verdicts[0].label if verdicts[0].absorbed else verdicts[0].headline
-        why = f"{known}; does each launch compute what it should?"
-    environment = {}
-    if arguments.against == EAGER:
-        why += "; and its compiled functions as plain Python, too"
-        environment = {EAGER_CALLS: str(_COMPARED)}
-    with _checks_imported_meanwhile():
-        second = runs.run("values", everything, why, How(environment=environment))
-    further = [second, *_further(runs, second, everything)]
-    pieces = [replace(run, known_before=not arguments.calls) for run in further]
-    return _conclude(arguments, runs, [first, *pieces], everything, right)
+    with _folder(arguments, Path("cache")) as folder:
+        runs = Runs(ProgramSubject(arguments, command), folder, _MOST)
+        first = runs.run("health", health, "does it end, and are the numbers finite")
+        if first.dump is None or not first.ran_through:
+            return _conclude(arguments, runs, [first], health, right)
+        verdicts = first.nonfinite
+        calls = values_needed.calls(first.dump, values_limit(folder), verdicts)
+        everything = _values(arguments, folder, calls=calls)
+        why = "which launch makes wrong numbers: all values of these calls, to check each launch"
+        if verdicts:
+            # What is known is said now: the checks may take minutes.
+            known = verdicts[0].label if verdicts[0].absorbed else verdicts[0].headline
+            why = f"{known}; does each launch compute what it should?"
+        environment = {}
+        if arguments.against == EAGER:
+            why += "; and its compiled functions as plain Python, too"
+            environment = {EAGER_CALLS: str(_COMPARED)}
+        with _checks_imported_meanwhile():
+            second = runs.run("values", everything, why, How(environment=environment))
+        further = [second, *_further(runs, second, everything)]
+        pieces = [replace(run, known_before=not arguments.calls) for run in further]
+        return _conclude(arguments, runs, [first, *pieces], everything, right)
 
 
 @contextmanager

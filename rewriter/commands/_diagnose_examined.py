@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rewriter.artifact.package.model import Package
 from rewriter.artifact.types import Artifact
@@ -218,25 +218,18 @@ def _structure(dump: Path | None, artifact: Artifact | None) -> Iterator[Examine
     runs = {} if dump is None else {run.sha256: run for run in reversed(open_dump(dump).runs)}
     known = [(wrapper, run) for run in runs.values() if (wrapper := wrapper_of(run)) is not None]
     extra = artifact.models[0].kernels if isinstance(artifact, Package) and artifact.models else {}
-    if not known and artifact is not None:
-        for wrapper in artifact.wrappers:
-            yield (lifetimes := examine_lifetimes(wrapper, extra=extra))
-            yield examine_kernels(wrapper, readers=_readers(lifetimes))
-            yield examine_races(wrapper)
+    unknown = [] if artifact is None else [(wrapper, None) for wrapper in artifact.wrappers]
     if dump is not None:
         yield examine_operators(open_dump(dump))
-    for wrapper, run in known:
-        empty, lines = launched.empty_variables(run), run.names.lines
-        lifetimes = examine_lifetimes(
-            wrapper, run=run.name, empty=empty, graph=run.graph, lines=lines, extra=extra
-        )
+    for wrapper, run in known or unknown:
+        name, facts = "", dict[str, Any]()
+        if run is not None:
+            name, empty = run.name, launched.empty_variables(run)
+            facts = {"empty": empty, "graph": run.graph, "lines": run.names.lines}
+        lifetimes = examine_lifetimes(wrapper, run=name, extra=extra, **facts)
         yield lifetimes
-        yield examine_kernels(wrapper, run=run.name, readers=_readers(lifetimes))
-        yield examine_races(wrapper, run=run.name)
-
-
-def _readers(examined: Examined) -> tuple[int, ...]:
-    return tuple(finding.launch for finding in examined.findings if finding.launch is not None)
+        yield examine_kernels(wrapper, run=name, reads=lifetimes.findings)
+        yield examine_races(wrapper, run=name)
 
 
 def _evidence(dump: Path, verification: Verification) -> Mapping[Key, tuple[str, ...]]:

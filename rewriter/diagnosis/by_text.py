@@ -45,8 +45,7 @@ def examine_text(wrapper: Wrapper) -> Iterator[Examined]:
         lifetimes = examine_lifetimes(wrapper)
         yield replace(lifetimes, ruled_out="") if suspects else lifetimes
         if not wrapper.is_fragment:
-            known = tuple(x.launch for x in lifetimes.findings if x.launch is not None)
-            yield examine_kernels(wrapper, readers=known)
+            yield examine_kernels(wrapper, reads=lifetimes.findings)
         if all(what.startswith("no source") for what in lacking):  # from its head to its return
             yield examine_races(wrapper)
     yield examine_targets(wrapper)

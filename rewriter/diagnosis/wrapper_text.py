@@ -283,9 +283,10 @@ def reads_first(text: str, position: int) -> bool:
     return not re.search(stores, first[0]) and bool(re.search(loads, first[0]))
 
 
-def examine_kernels(wrapper: Wrapper, *, run: str = "", readers: Sequence[int] = ()) -> Examined:
-    """Findings for the kernels of a wrapper that no launch runs. `readers` are launches that read
-    unwritten memory: the missing launch belongs before the first of them."""
+def examine_kernels(wrapper: Wrapper, *, run: str = "", reads: Sequence[Finding] = ()) -> Examined:
+    """Findings for the kernels of a wrapper that no launch runs. `reads` are the findings about
+    launches that read unwritten memory: the missing launch belongs before the first of them."""
+    readers = [finding.launch for finding in reads if finding.launch is not None]
     try:
         kernels = find_kernels(wrapper)
     except RewriterError:  # locating launches does not need the kernels

@@ -31,8 +31,7 @@ def _findings(tmp_path: Path, name: str, change: Change) -> tuple[Finding, ...]:
     wrapper = _of_text(tmp_path, change(path.read_text()), path.name)
     lines = {0: (SourceLine("model.py", 3),)}
     lifetimes = examine_lifetimes(wrapper, lines=lines)
-    readers = [one.launch for one in lifetimes.findings if one.launch is not None]
-    return lifetimes.findings + examine_kernels(wrapper, readers=readers).findings
+    return lifetimes.findings + examine_kernels(wrapper, reads=lifetimes.findings).findings
 
 
 def _moved(part: str, other: str) -> Change:

@@ -19,6 +19,7 @@ from rewriter.commands.bisect import Arguments
 from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.labels import short
+from rewriter.core.quantities import comma_separated
 from rewriter.core.terminal import level_style, message, say
 from rewriter.core.text import counted
 from rewriter.diagnosis.expected import agree, compare_outputs, load_expected
@@ -195,7 +196,7 @@ class _Bisection:
         return Request(
             program=self.command,
             selection=selection,
-            globs=tuple(x for word in self.arguments.wrappers for x in word.split(",") if x),
+            globs=comma_separated(*self.arguments.wrappers),
             dump=dump,
             timeout=self.arguments.timeout,
             redirected=redirected,

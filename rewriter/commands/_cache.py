@@ -11,6 +11,7 @@ from rewriter.commands._output import NAMED, emit
 from rewriter.commands.cache import Arguments, ListArguments
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.labels import short
+from rewriter.core.quantities import comma_separated
 from rewriter.core.terminal import message, say, table
 from rewriter.core.text import counted, some
 from rewriter.dump.names import NO_NAMES
@@ -29,8 +30,7 @@ _FEW = 3  # kernels and source nodes in a line of a table
 
 def list_wrappers(arguments: ListArguments) -> int:
     cache = scan(location.existing(arguments.dir))
-    kernels = arguments.kernels
-    chosen, broken = choose(cache, arguments.globs, kernels.split(",") if kernels else [])
+    chosen, broken = choose(cache, arguments.globs, comma_separated(arguments.kernels or ""))
     parts = parts_of([slot.wrapper for slot in chosen], Compilations())
     found = documents.CacheListDocument(
         cache=cache,

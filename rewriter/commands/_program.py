@@ -17,6 +17,7 @@ from rewriter.commands._selection import ProbedRunOptions, check_variables, name
 from rewriter.commands._selection import selection as choose_probes
 from rewriter.core.errors import OK, RewriterError
 from rewriter.core.labels import short
+from rewriter.core.quantities import comma_separated
 from rewriter.core.terminal import Line, level_style, message, say, table
 from rewriter.core.text import counted, some
 from rewriter.diagnosis.judged import Judged, judge
@@ -84,7 +85,7 @@ def print_environment(arguments: ProbedRunOptions, words: Sequence[str]) -> int:
     selection = probes_of(arguments)
     found = serve.variables(
         selection,
-        _globs(arguments),
+        comma_separated(*arguments.wrappers),
         dump_directory(Path("cache"), arguments.dump, overwrite=arguments.overwrite),
         quiet=_is_quiet(arguments),
         command=arguments.command_line,
@@ -99,7 +100,7 @@ def request_of(arguments: RunOptions, command: Sequence[str], selection: Selecti
     return Request(
         program=tuple(command),
         selection=selection,
-        globs=_globs(arguments),
+        globs=comma_separated(*arguments.wrappers),
         dump=arguments.dump,
         overwrite=arguments.overwrite,
         timeout=arguments.timeout,
@@ -111,10 +112,6 @@ def request_of(arguments: RunOptions, command: Sequence[str], selection: Selecti
 def _is_quiet(arguments: ProbedRunOptions) -> bool:
     """Whether probes print nothing: nobody named one, nor may name one later."""
     return arguments.quiet or not (arguments.dormant or names_probes(arguments))
-
-
-def _globs(arguments: RunOptions) -> tuple[str, ...]:
-    return tuple(x for word in arguments.wrappers for x in word.split(",") if x)
 
 
 def run_probed(request: Request) -> ProgramRunDocument:

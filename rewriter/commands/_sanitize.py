@@ -30,7 +30,7 @@ from rewriter.commands._run import open_named, require_plain
 from rewriter.commands._selection import check_guard_variable, nothing_recorded
 from rewriter.commands.sanitize import Arguments
 from rewriter.core.errors import INTERRUPTED, RewriterError
-from rewriter.core.quantities import parse_bytes
+from rewriter.core.quantities import comma_separated, parse_bytes
 from rewriter.core.types import ArgsMode
 from rewriter.diagnosis import failing, fills, ruling, sanitized
 from rewriter.diagnosis.corruption import changed_values, examine_corruption
@@ -91,7 +91,7 @@ def _act_program(arguments: Arguments, command: Sequence[str]) -> int:
 
 def chosen(only: str) -> set[Check]:
     """The checks of `--only`."""
-    wanted = {name.strip() for name in only.split(",") if name.strip()}
+    wanted = comma_separated(only)
     for name in wanted:
         if name not in CHECKS:
             raise RewriterError(

@@ -26,6 +26,7 @@ from rewriter.commands._options import (
     refuse_options,
 )
 from rewriter.core.errors import RewriterError
+from rewriter.core.quantities import comma_separated
 from rewriter.core.types import ArgsMode, Format, When
 from rewriter.instrumentation import probes
 from rewriter.instrumentation.select import check_bytes, check_calls, check_number, select
@@ -173,12 +174,6 @@ def selection(
         wanted = probes.LEVELS[_environment_level()] if environment else ()
         own = "record" if arguments.on else "nan" if arguments.stop or arguments.allow else ""
         asked += wanted or [own or (default if environment else "")]
-    if arguments.on and not ",".join(arguments.on).strip(", "):
-        raise RewriterError(
-            "bad-trigger",
-            f"--on {','.join(arguments.on)!r} is no trigger",
-            hint="Triggers: nan, inf, changed, spike:10x, slow:5x; factors are more than 1.",
-        )
     names = ",".join(asked)
     if not names.strip(","):
         _refuse_idle_options(arguments)
@@ -201,7 +196,7 @@ def selection(
         allow=arguments.allow,
         stop=arguments.stop,
         dormant=is_dormant,
-        on=",".join(arguments.on),
+        on=comma_separated(*arguments.on) or arguments.on,
     )
     if is_dormant:
         fixed = set(result.probes) - {*probes.SWITCHED, "inputs", "record"}
@@ -284,7 +279,7 @@ def _calls(arguments: ProbeOptions) -> str:
 def indices(text: str, option: str = "--launches") -> list[range]:
     """`3,7-12` as ranges. Raises `RewriterError`."""
     result: list[range] = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in comma_separated(text):
         first, dash, last = part.partition("-")
         try:
             low = int(first)

@@ -15,6 +15,7 @@ from rewriter.commands._output import counting, emit, write_page
 from rewriter.comparison.dumps.blame import worst
 from rewriter.comparison.dumps.types import Comparison, LaunchComparison
 from rewriter.core.errors import DIFFERS, OK, RewriterError
+from rewriter.core.quantities import comma_separated
 from rewriter.core.terminal import level_style, say
 from rewriter.core.text import counted, some
 from rewriter.dump.launched import OUTPUTS
@@ -94,7 +95,7 @@ def _options(arguments: Arguments) -> Any:
         None if arguments.rtol is None else number(arguments.rtol),
         None if arguments.atol is None else number(arguments.atol),
     )
-    kernels = [name for name in (arguments.kernels or "").split(",") if name.strip()]
+    kernels = comma_separated(arguments.kernels or "")
     return {"tolerances": tolerances, "kernels": kernels or None}
 
 
@@ -161,7 +162,7 @@ def _act_ranks(arguments: Arguments) -> int:
 
 def _ranks(text: str) -> list[int]:
     """`0,2` as numbers."""
-    parts = [part.strip() for part in text.split(",") if part.strip()]
+    parts = comma_separated(text)
     if wrong := [part for part in parts if not (part.isascii() and part.isdecimal())]:
         raise RewriterError(
             "bad-ranks",

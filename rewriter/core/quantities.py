@@ -1,5 +1,6 @@
-"""Parses sizes such as `500M`, and the calls of a wrapper to record, such as `3-5,9,20-`. Programs
-parse them in `rewriter/runtime/cpp/settings.h` and `rewriter/runtime/plain.py`."""
+"""Parses lists such as `a,b`, sizes such as `500M`, and the calls of a wrapper to record, such as
+`3-5,9,20-`. Programs parse these in `rewriter/runtime/cpp/settings.h` and
+`rewriter/runtime/plain.py`."""
 
 from __future__ import annotations
 
@@ -9,6 +10,12 @@ _SIZE = re.compile(r"([0-9]{1,15})(?:([KMGT])(i?))?B?")
 _MOST = (1 << 63) - 1
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
 _PART = re.compile(r"([0-9]{1,15})(-([0-9]{1,15})?(/0*([1-9][0-9]{0,14}))?)?")
+
+
+def comma_separated(*texts: str) -> tuple[str, ...]:
+    """The parts of texts such as `a, b`, without what is empty."""
+    parts = (part.strip() for text in texts for part in text.split(","))
+    return tuple(filter(None, parts))
 
 
 def parse_bytes(text: str) -> int:

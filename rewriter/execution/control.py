@@ -29,12 +29,12 @@ import msgspec
 
 from rewriter.core import json_text
 from rewriter.core.errors import RewriterError
-from rewriter.core.quantities import Calls
+from rewriter.core.quantities import comma_separated
 from rewriter.core.text import counted, seconds
 from rewriter.core.transaction import unwritable
 from rewriter.dump.ring import copy_ring, rings_of
 from rewriter.instrumentation import probes as known_probes
-from rewriter.instrumentation.select import check_bytes, check_number
+from rewriter.instrumentation.select import check_bytes, check_calls, check_number
 
 VARIABLE = "REWRITER_CONTROL"
 FORMAT, STATUS, VERSION = "rewriter.control", "rewriter.control-status", 1
@@ -90,14 +90,14 @@ def _parsed(data: bytes) -> Control:
 def _value(name: str, kind: str, text: str) -> Any:
     """What a line of the file says."""
     if name in ("launches", "ranks"):
-        return text and _numbers(name, text)
+        return check_calls(text)
     if name == "max_bytes":
         return check_bytes(text)
     if kind in ("int", "bool"):
         if not (text.isascii() and text.isdecimal() and int(text[:17]) < 1 << 53):
             raise ValueError(text)
         return int(text) if kind == "int" else int(text) != 0
-    return text if kind == "str" else _listed(text)
+    return text if kind == "str" else comma_separated(text)
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def _no_control(message: str) -> RewriterError:
 def request(names: str, **options: Any) -> Control:
     """A new request from the command line, by the names of its options. Raises `RewriterError` if
     it is invalid."""
-    probes = known_probes.check(_listed(names))
+    probes = known_probes.check(comma_separated(names))
     if not probes:
         raise RewriterError("no-probes", "no probe was asked for", hint="Name one, such as print.")
     if fixed := sorted({*probes} - {*known_probes.SWITCHED, "inputs", "record"}):
@@ -188,26 +188,9 @@ def request(names: str, **options: Any) -> Control:
         ) from problem
 
 
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, map(str.strip, text.split(","))))
-
-
 def off() -> Control:
     """The request that switches everything off."""
     return Control(id=secrets.token_hex(8))
-
-
-def _numbers(option: str, text: str) -> str:
-    numbers = "".join(text.split())
-    try:
-        Calls(numbers)
-    except ValueError as error:
-        raise RewriterError(
-            "bad-calls",
-            f"{option} {text!r}: {error}",
-            hint="Write numbers and ranges of them, such as 0,3-5 or 100-.",
-        ) from error
-    return numbers
 
 
 def _end(option: str, text: str) -> int:
@@ -224,9 +207,9 @@ def _end(option: str, text: str) -> int:
 
 # What each field of a request is, by its option and what was given for it.
 _READ: dict[str, Callable[[str, Any], Any]] = {
-    "kernels": lambda _, text: _listed(text),
-    "launches": _numbers,
-    "ranks": _numbers,
+    "kernels": lambda _, text: comma_separated(text),
+    "launches": lambda option, text: check_calls(text or ",", option=option),
+    "ranks": lambda option, text: check_calls(text or ",", option=option),
     "calls": check_number,
     "every": check_number,
     "until": _end,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import get_args
 
 from rewriter.core.errors import RewriterError
-from rewriter.core.quantities import Calls, parse_bytes
+from rewriter.core.quantities import Calls, comma_separated, parse_bytes
 from rewriter.core.types import ArgsMode, Format, Role, When
 from rewriter.instrumentation import probes
 from rewriter.instrumentation.types import Selection
@@ -55,8 +55,8 @@ def select(
 
     Raises `RewriterError` on an unknown probe, with the nearest name.
     """
-    wanted = list(_listed(probe))
-    triggers = _check_triggers(_listed(on))
+    wanted = _listed(probe)
+    triggers = _check_triggers(on)
     added = ["record"] * bool(triggers)
     if wanted and (stop or (allow and not triggers)):
         added.append("nan")
@@ -68,7 +68,7 @@ def select(
         _check_record(names, last, max_bytes, who)
     return Selection(
         names,
-        None if kernels is None else tuple(_listed(kernels)),
+        None if kernels is None else _listed(kernels),
         None
         if launches is None
         else tuple(x if isinstance(x, range) else range(x, x + 1) for x in launches),
@@ -76,7 +76,7 @@ def select(
         format,
         values,
         None if roles is None else check_roles(_listed(roles)),
-        None if tensors is None else tuple(_listed(tensors)),
+        None if tensors is None else _listed(tensors),
         check_calls(calls),
         check_number("--last", last) if last else 0,
         args,
@@ -91,10 +91,10 @@ def select(
 _TRIGGER = re.compile(r"nan|inf|changed|(?:spike|slow):(\d{1,6}(?:\.\d{1,3})?)x?")
 
 
-def _check_triggers(wanted: Iterable[str]) -> tuple[str, ...]:
+def _check_triggers(wanted: str | Iterable[str]) -> tuple[str, ...]:
     """The triggers of `--on`, each once. Raises `RewriterError` for any other text."""
-    result = tuple(dict.fromkeys(wanted))
-    for text in result:
+    result = tuple(dict.fromkeys(_listed(wanted)))
+    for text in result or [""] * bool(wanted):
         match = _TRIGGER.fullmatch(text)
         if match is None or (match[1] is not None and float(match[1]) <= 1):
             raise RewriterError(
@@ -156,7 +156,8 @@ def check_roles(names: Iterable[str]) -> tuple[Role, ...]:
 
 
 def check_calls(text: str, *, option: str = "--calls") -> str:
-    """Check an option that takes calls and ranges of calls. Returns its text without spaces."""
+    """Check an option that takes numbers, such as those of calls, and ranges of them. Returns its
+    text without spaces."""
     text = "".join(text.split())
     try:
         if text:
@@ -165,7 +166,7 @@ def check_calls(text: str, *, option: str = "--calls") -> str:
         raise RewriterError(
             "bad-calls",
             f"{option} {text!r}: {error}",
-            hint="Write calls of the wrapper, counted from 0, such as 0,3-5 or 100-.",
+            hint="Write numbers, counted from 0, and ranges of them, such as 0,3-5 or 100-.",
         ) from error
     return text
 
@@ -204,6 +205,7 @@ def no_probes() -> RewriterError:
     )
 
 
-def _listed(names: str | Iterable[str]) -> list[str]:
-    parts = names.split(",") if isinstance(names, str) else names
-    return [name.strip() for name in parts if name.strip()]
+def _listed(names: str | Iterable[str]) -> tuple[str, ...]:
+    if isinstance(names, str):
+        return comma_separated(names)
+    return tuple(name.strip() for name in names if name.strip())

@@ -22,7 +22,7 @@ from rewriter.diagnosis.verification.evaluate import (
     operator_named,
     run,
 )
-from rewriter.diagnosis.verification.graph_types import Literals
+from rewriter.diagnosis.verification.graph_types import Literals, parsed
 from rewriter.diagnosis.verification.judge import compare, value_of
 from rewriter.diagnosis.verification.received import LaunchValues, dtype_of
 from rewriter.diagnosis.verification.types import Checked, Comparison
@@ -71,10 +71,8 @@ def call_of(text: str) -> ast.Call:
 
 def _plain(expression: str) -> str:
     """An expression as `ast` writes it, where it is Python."""
-    try:
-        return ast.unparse(ast.parse(expression, mode="eval"))
-    except (SyntaxError, RecursionError):
-        return expression
+    tree = parsed(expression)
+    return expression if tree is None else ast.unparse(tree)
 
 
 def bound(text: str, schema: Any) -> Arguments:

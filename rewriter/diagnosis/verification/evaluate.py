@@ -14,7 +14,7 @@ import torch
 
 from rewriter.diagnosis.verification import control_flow
 from rewriter.diagnosis.verification.bounded import Bounded, UncheckedError, exact, in_short
-from rewriter.diagnosis.verification.graph_types import Literals, TensorType, tensor_type
+from rewriter.diagnosis.verification.graph_types import Literals, TensorType, parsed, tensor_type
 from rewriter.diagnosis.verification.operators import random, rules
 from rewriter.diagnosis.verification.operators.operands import is_written
 from rewriter.dump.rows import TensorRow
@@ -160,10 +160,8 @@ class Evaluator:
             return self._written_through(*node.reads)
         if node.operator == MEAN:
             return self._mean(node)
-        try:
-            call = ast.parse(node.call, mode="eval").body
-        except (SyntaxError, RecursionError) as error:
-            raise UncheckedError(f"the text of {node.name} is no expression") from error
+        if (call := parsed(node.call)) is None:
+            raise UncheckedError(f"the text of {node.name} is no expression")
         if node.call.startswith(control_flow.PREFIXES):
             if not self._inner:
                 why = f"it needs {node.name}, which a graph inside of the graph computes"

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from rewriter.core import strides
+from rewriter.core.quantities import comma_separated
 from rewriter.diagnosis.verification.bounded import Bounded, UncheckedError
 from rewriter.dump.rows import EventRow, ScalarRow, TensorRow
 from rewriter.model_names.graph import FxGraph
@@ -68,24 +69,32 @@ def tensor_type(text: str, sizes: Mapping[str, int]) -> TensorType | None:
 
 
 def _numbers(text: str, sizes: Mapping[str, int]) -> tuple[int | None, ...]:
-    return tuple(_number(number.strip(), sizes) for number in text.split(",") if number.strip())
+    return tuple(_number(number, sizes) for number in comma_separated(text))
 
 
 def _number(text: str, sizes: Mapping[str, int]) -> int | None:
     if text.isdecimal():
         return int(text)
     try:
-        value = Literals(sizes).of(ast.parse(text, mode="eval").body)
-    except (SyntaxError, UncheckedError, RecursionError):
+        value = None if (tree := parsed(text)) is None else Literals(sizes).of(tree)
+    except UncheckedError:
         return None
     return value if isinstance(value, int) else None
+
+
+def parsed(expression: str) -> ast.expr | None:
+    """An expression of a graph or a wrapper; `None` if it is none of Python."""
+    try:
+        return ast.parse(expression, mode="eval").body
+    except (SyntaxError, RecursionError):
+        return None
 
 
 def named_sizes(text: str, shape: Sequence[int]) -> dict[str, int]:
     """The sizes that have a name in the text of a type, such as `s0` in `f32[8, s0]`, by the shape
     of a tensor of that type."""
     inside = text.partition("[")[2].partition("]")[0]
-    parts = [part.strip() for part in inside.split(",") if part.strip()]
+    parts = comma_separated(inside)
     if len(parts) != len(shape):
         return {}
     return {part: size for part, size in zip(parts, shape, strict=True) if part.isidentifier()}

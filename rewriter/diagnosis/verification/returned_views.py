@@ -11,8 +11,9 @@ import torch
 
 from rewriter.artifact.types import Wrapper
 from rewriter.diagnosis.verification import received
+from rewriter.diagnosis.verification.graph_types import parsed
 from rewriter.diagnosis.verification.replacing.in_python import in_python
-from rewriter.diagnosis.verification.replacing.layouts import View, layouts, parsed, view_of
+from rewriter.diagnosis.verification.replacing.layouts import View, layouts, view_of
 from rewriter.dump.rows import TensorRow
 
 _RETURN = re.compile(r"^[ \t]+return (\(.*\))[ \t]*$", re.MULTILINE)

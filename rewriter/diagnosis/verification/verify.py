@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -73,12 +72,9 @@ def verify(
         )
     checks: list[LaunchCheck] = []
     total = opened.launches
-
-    def checks_of(run: RunDump) -> Iterator[LaunchCheck]:
-        return _Call(run, graphs, references).checks()
-
     try:
-        for check in threads.for_each(opened.runs, checks_of):
+        every = threads.for_each(opened.runs, lambda x: _Call(x, graphs, references).checks())
+        for check in every:
             checks.append(check)
             if progress is not None:
                 progress(len(checks), total)
@@ -138,12 +134,11 @@ class _Call:
         own = [x for x in launches if x.scope == entry.name]
         found[entry.name] = partial(WholeGraph, graph, own, claims, self._run, tensors, sizes)
         for name, inner in functional.subgraphs(text, *self._known).items():
-            for scope in {x.scope for x in launches if x.scope == name}:
-                inside = [x for x in launches if x.scope == scope]
-                claims = values_inside(inside, scope, inner).held
+            if inside := [x for x in launches if x.scope == name]:
+                claims = values_inside(inside, name, inner).held
                 names = inner_names(inside, inner)
                 made = partial(WholeGraph, inner, inside, claims, self._run, {}, sizes, names)
-                found[scope] = made
+                found[name] = made
         return found
 
     def checks(self) -> Iterator[LaunchCheck]:
@@ -175,19 +170,21 @@ class _Call:
         values = LaunchValues.of(self._run, step, launch, self._source)
         if not values.written:
             return replace(base, reason="it wrote nothing that was saved")
-        graph = self._graph(launch.scope, step.iteration)
-        if not any(row.size for row in values.written.values()):
-            if graph is not None and calls.is_unregistered(
-                launch.kernel.removeprefix("torch.ops.")
-            ):
-                with suppress(UncheckedError, RuntimeError):  # others follow from it
-                    graph.check(values)
+        graph, outcome = self._graph(launch.scope, step.iteration), None
+        problem: UncheckedError | RuntimeError | None = None
+        is_empty = not any(row.size for row in values.written.values())
+        is_own = calls.is_unregistered(launch.kernel.removeprefix("torch.ops."))
+        if graph is not None and (is_own or not is_empty):
+            try:  # also of a launch that is checked against something else: others follow from it
+                outcome = graph.check(values)
+            except (UncheckedError, RuntimeError) as error:
+                problem = error
+        if is_empty:
             return replace(base, outcome="agrees", reason="what it writes has no elements")
         if (reference := reference_of(self._references, launch.kernel)) is not None:
-            if graph is not None:  # it follows a launch that is checked against something else
-                with suppress(UncheckedError, RuntimeError):
-                    graph.check(values)
             return self._by(base, "reference", check_reference(reference, values))
+        if isinstance(problem, RuntimeError):
+            raise problem
         by_call: list[Checked] = []
         no_call = UncheckedError("it names no operator")
         is_python = self._wrapper is not None and self._wrapper.language == "python"
@@ -196,12 +193,6 @@ class _Call:
                 by_call = self._by_call(values, is_python=is_python)
             except UncheckedError as error:
                 no_call = error
-        outcome, problem = None, ""
-        if graph is not None:
-            try:
-                outcome = graph.check(values)
-            except UncheckedError as error:
-                problem = str(error)
         if not all(x.agrees for x in by_call):
             return replace(base, outcome="differs", route="operator", results=tuple(by_call))
         either = self._by_graph(base, outcome), self._by_fragment(base, values)
@@ -212,8 +203,8 @@ class _Call:
             return self._by(base, "operator", by_call)
         if found:
             return found[-1]
-        if problem:
-            return replace(base, reason=problem)
+        if problem is not None:
+            return replace(base, reason=str(problem))
         is_call = kind_of(launch.kind).operator
         if outcome is not None and not (is_call and is_python):
             return replace(base, reason=f"{', '.join(outcome.unknown)}: no node of the graph")

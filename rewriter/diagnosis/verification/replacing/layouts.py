@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rewriter.diagnosis.verification.graph_types import parsed
 from rewriter.locate.inputs import UNKNOWN
 from rewriter.locate.types import EntryPoint
 
@@ -186,14 +187,6 @@ def view_in(expression: str, known: Mapping[str, Layout]) -> View | None:
         return None if layout is None else layout.view
     tree = parsed(expression)
     return view_of(tree) if tree is not None else None
-
-
-def parsed(expression: str) -> ast.expr | None:
-    """An expression of the wrapper; `None` if it is none of Python."""
-    try:
-        return ast.parse(expression, mode="eval").body
-    except (SyntaxError, RecursionError):
-        return None
 
 
 def _sizes(value: ast.expr) -> tuple[str, ...] | None:

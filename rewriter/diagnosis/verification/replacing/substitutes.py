@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rewriter.artifact.types import Wrapper
+from rewriter.core.quantities import comma_separated
 from rewriter.diagnosis.verification.bounded import UncheckedError
 from rewriter.diagnosis.verification.evaluate import operator_named
 from rewriter.diagnosis.verification.functional import read, subgraphs
@@ -129,14 +130,12 @@ def _scopes(
     flow = Flow(graph, own, values_of(own, entry, graph), returned, known, dead, others)
     found = {entry.name: made(data, flow)}
     for name, inner in subgraphs(text, schemas).items():
-        for scope in {x.scope for x in launches if x.scope == name} - found.keys():
-            inside = [x for x in launches if x.scope == scope]
-            outputs = _returned_by(source, scope, inside)
-            if outputs:
-                values = values_inside(inside, scope, inner, outputs)
-                returned = dict(zip(outputs, inner.outputs, strict=False))
-                flow = Flow(inner, inside, values, returned, known, dead, others)
-                found[scope] = made(data, flow)
+        inside = [x for x in launches if x.scope == name and name not in found]
+        if inside and (outputs := _returned_by(source, name, inside)):
+            values = values_inside(inside, name, inner, outputs)
+            returned = dict(zip(outputs, inner.outputs, strict=False))
+            flow = Flow(inner, inside, values, returned, known, dead, others)
+            found[name] = made(data, flow)
     return found
 
 
@@ -145,7 +144,7 @@ def _returned_by(source: str, scope: str, launches: Sequence[Launch]) -> tuple[s
     body = source.partition(f"def {scope}(")[2]
     match = _RETURN.search(body)
     owners = {x.expr: x.buffer for launch in launches for x in launch.tensors}
-    names = [x.strip() for x in match[1].split(",") if x.strip()] if match else []
+    names = comma_separated(match[1]) if match else ()
     return tuple(owners.get(x, x) for x in names)
 
 

@@ -109,7 +109,7 @@ def _row(found: documents.ListedSlot) -> list[str]:
     slot, names = found.slot, found.names
     return [
         slot.short,
-        _when(slot.modified),
+        time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(slot.modified)),
         slot.wrapper.graph,
         slot.wrapper.language,
         str(found.launches),
@@ -136,10 +136,6 @@ def _show_status(status: documents.CacheStatusDocument) -> None:
     say(text)
     if held or products or cache.temporary:
         message("`rewriter cache restore` gives the originals back, and clears up")
-
-
-def _when(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def _few(names: Sequence[str]) -> str:

@@ -23,10 +23,11 @@ def show_rows(launches: Iterable[LaunchComparison], everything: bool) -> None:
         or {launch.state, launch.inputs} & set(DIFFERS)
     ]
     if rows:
+        shown = rows if everything else rows[:_SHOWN]
         say("")
-        say(*table([_HEAD, *(_row(launch) for launch in _cut(rows, everything))], _style))
-        if len(rows) > _SHOWN and not everything:
-            say(f"… and {len(rows) - _SHOWN} more: --all")
+        say(*table([_HEAD, *map(_row, shown)], _style))
+        if len(shown) < len(rows):
+            say(f"… and {len(rows) - len(shown)} more: --all")
 
 
 def _style(row: int, column: int, cell: str) -> str:
@@ -34,10 +35,6 @@ def _style(row: int, column: int, cell: str) -> str:
     if _HEAD[column] != "why" or not row or not cell:
         return ""
     return level_style("warning" if cell.startswith("downstream") else "error")
-
-
-def _cut(rows: list[LaunchComparison], everything: bool) -> list[LaunchComparison]:
-    return rows if everything else rows[:_SHOWN]
 
 
 def show_culprit(launch: LaunchComparison) -> None:
@@ -133,7 +130,8 @@ def _row(launch: LaunchComparison) -> list[str]:
         ]
     why: str = launch.blame or ""
     if launch.blame == "downstream" and launch.producers:
-        why += " of " + " ".join(_starts(launch))
+        starts = [str(place).split()[0] for place in launch.producers]
+        why += f" of {' '.join(starts[:3])}{' …' * (len(starts) > 3)}"
     states: tuple[str, str] = (launch.inputs, launch.state)
     if not launch.matched:
         states = ("-", launch.state if launch.blame else "-")
@@ -141,11 +139,6 @@ def _row(launch: LaunchComparison) -> list[str]:
     if launch.moved:
         why = f"{why}, moved"
     return [one, other, launch.place.kernel, *states, *cells, why.strip(", ")]
-
-
-def _starts(launch: LaunchComparison) -> list[str]:
-    names = [str(place).split()[0] for place in launch.producers]
-    return names if len(names) <= 3 else [*names[:3], "…"]
 
 
 def _type(tensor: TensorComparison) -> str:

@@ -118,13 +118,15 @@ def _act(
     chosen = selection(arguments, environment=is_plain)
     check_variables(chosen)
     blocking = blocking_environment() if arguments.blocking else {}
+    # The command to repeat it has to overwrite the dump.
+    overwrite = " --overwrite" if arguments.dump and not arguments.overwrite else ""
     request = replace(
         request_of(arguments, artifact),
         selection=chosen,
         recorded=recorded,
         interpret=arguments.interpret,
         environment={**blocking, **(SILENT if arguments.quiet else {})},
-        command=command_to_repeat(arguments),
+        command=f"{arguments.command_line}{overwrite}",
         output="quiet" if arguments.json else "shown",
         report=steps(),
     )
@@ -162,12 +164,6 @@ def _act(
 
 def _path(text: str | None) -> Path | None:
     return None if text is None else Path(text)
-
-
-def command_to_repeat(arguments: RunOptions) -> str:
-    """The command line to repeat the run, which has to overwrite the dump."""
-    overwrite = " --overwrite" if arguments.dump and not arguments.overwrite else ""
-    return f"{arguments.command_line}{overwrite}"
 
 
 @contextmanager

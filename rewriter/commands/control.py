@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from rewriter.commands._click import Choice, Section, argument, command
 from rewriter.commands._options import JsonOption, Value, refuse_options
@@ -88,7 +87,8 @@ def act(arguments: Arguments) -> int:
                 hint="Name the probes to switch on, such as: "
                 f"rewriter control {arguments.target} set print",
             )
-        control.write(path, control.request(arguments.probes, **_settings(arguments)))
+        settings = {name: getattr(arguments, name) for name in _NAMES}
+        control.write(path, control.request(arguments.probes, **settings))
     else:
         _refuse_idle(arguments)
         if arguments.action == "off":
@@ -122,10 +122,6 @@ def _dump(arguments: Arguments) -> int:
         say(f"what {counted(len(processes), 'process', 'processes')} recorded until now")
         message(f"dump: {from_here(folder)}; see it with: rewriter report {from_here(folder)}")
     return OK
-
-
-def _settings(arguments: _Settings) -> dict[str, Any]:
-    return {name: getattr(arguments, name) for name in _NAMES}
 
 
 def _refuse_idle(arguments: Arguments, *, but: str = "") -> None:

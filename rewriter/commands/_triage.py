@@ -24,6 +24,7 @@ from rewriter.commands._run import again, open_plain, request_of
 from rewriter.commands._selection import environment_kernels
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.exit_status import ExitStatus
+from rewriter.core.signals import Signals
 from rewriter.core.terminal import message, say
 from rewriter.core.text import counted
 from rewriter.diagnosis import nonfinite, triage
@@ -34,10 +35,8 @@ from rewriter.dump.reading import Dump, is_dump, open_dump
 from rewriter.execution import program
 from rewriter.execution.conclusion import Conclusion, read_conclusion, without_conclusion
 from rewriter.execution.host_process import HostOutput
-from rewriter.execution.program import run_killable
 from rewriter.execution.run_result import RunResult
 from rewriter.execution.runner import SILENT, RunRequest, blocking_environment, run_wrapper
-from rewriter.execution.standard_error import StandardError
 from rewriter.execution.standard_input import StandardInput
 from rewriter.instrumentation.select import select
 
@@ -202,7 +201,20 @@ def _act_program(arguments: RunOptions, command: Sequence[str]) -> int:
     given = StandardInput()
 
     def start(added: Mapping[str, str], is_again: bool) -> tuple[ExitStatus, float]:
-        return _started(arguments, command, given, added, shown=not is_again)
+        started, environment = time.perf_counter(), {**os.environ, **added}
+        with Signals() as signals:
+            ended = program.run(
+                command,
+                environment,
+                signals,
+                message,
+                given,
+                timeout=arguments.timeout,
+                quiet=True,
+                hears=True,
+                shown=not is_again,
+            )
+        return ended, time.perf_counter() - started
 
     left_out = "" if any(device.exists() for device in _GPUS) else "there is no GPU here"
     ends = taken.without_probes(start, left_out)
@@ -243,39 +255,6 @@ def _act_program(arguments: RunOptions, command: Sequence[str]) -> int:
 def _is_not_captured(ended: ExitStatus) -> bool:
     message = ended.message.lower()
     return any(text in message for text in _NOT_CAPTURED)
-
-
-def _started(
-    arguments: RunOptions,
-    command: Sequence[str],
-    given: StandardInput,
-    added: Mapping[str, str],
-    *,
-    shown: bool,
-) -> tuple[ExitStatus, float]:
-    """Run the program unchanged. Returns how it ended, and its seconds."""
-    started = time.perf_counter()
-    standard_error = StandardError(shown=shown)
-    try:
-        with standard_error.reading():
-            status = run_killable(
-                command,
-                {**os.environ, **added},
-                timeout=arguments.timeout,
-                stdin=given,
-                stdout=standard_error.descriptor if shown else sys.stderr,
-                stderr=standard_error.descriptor,
-                grace=program.GRACE,
-            )
-    except OSError as error:
-        raise RewriterError(
-            "no-program",
-            f"cannot start {command[0]}: {error.strerror}",
-            hint="Write after -- what starts the program, such as python train.py.",
-        ) from error
-    if status.code and not status.stopped:
-        status = standard_error.explained(status)
-    return status, time.perf_counter() - started
 
 
 def _act_dump(arguments: RunOptions, path: str) -> int:

@@ -49,17 +49,18 @@ def run(
     timeout: float | None = None,
     quiet: bool = False,
     hears: bool = False,
+    shown: bool = True,
 ) -> ExitStatus:
     """Run a program to its end.
 
     Signals are passed on to it. After a signal, or after `timeout` seconds, it has a grace period
     before it is killed; on a signal, `tell` gets a message about that. `quiet` sends its standard
     output to standard error. Without `stdin`, the program has the standard input of this process.
-    With `hears`, its standard error is passed on, and searched for why it ended.
+    With `hears`, its standard error is searched for why it ended, and passed on if that is `shown`.
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    heard = StandardError(shown=True) if hears else None
+    heard = StandardError(shown=shown) if hears else None
     with (
         stdin.feed() if stdin else nullcontext(Feed()) as feed,
         heard.reading() if heard else nullcontext(),
@@ -100,24 +101,18 @@ def run_killable(
     environment: Mapping[str, str],
     *,
     timeout: float | None = None,
-    stdin: StandardInput | None = None,
     stdout: Stream = None,
     stderr: Stream = None,
     on_poll: Callable[[], None] | None = None,
-    grace: float = 0.0,
 ) -> ExitStatus:
     """Run a program in its own session. After `timeout` seconds, or if this process is interrupted,
-    it is killed with all processes that it started, `grace` seconds after SIGTERM.
+    it is killed with all processes that it started.
 
-    `on_poll` is called ten times a second. Without `stdin`, the program has the standard input of
-    this process. Raises `OSError` if it cannot be started.
+    `on_poll` is called ten times a second. Raises `OSError` if it cannot be started.
     """
-    with Signals() as signals, stdin.feed() if stdin else nullcontext(Feed()) as feed:
-        process = Process.start(
-            command, environment, stdin=feed.descriptor, stdout=stdout, stderr=stderr
-        )
-        feed.start()
-        ended = supervise(process, signals, timeout=timeout, on_poll=on_poll, grace=grace)
+    with Signals() as signals:
+        process = Process.start(command, environment, stdout=stdout, stderr=stderr)
+        ended = supervise(process, signals, timeout=timeout, on_poll=on_poll)
     if ended.interrupted:
         return ExitStatus(None, interrupted=ended.interrupted)
     if ended.timed_out:

@@ -114,6 +114,35 @@ def test_products_of_groups(first: tuple[int, ...], second: tuple[int, ...]) -> 
         assert compare(other, expected).wrong
 
 
+def test_a_number_that_rounding_decides_is_not_known_as_another_type() -> None:
+    """As a quantised value that is computed with again."""
+    third = ran("aten.div.Tensor", exact(torch.tensor([4.5, 4.0])), 3)
+    halves = ran("aten.round.default", third)  # 1.5, up to rounding, and 1.33
+    back = converted(converted(halves, torch.int8), torch.float32)
+    found = compare(torch.tensor([1.0, 2.0]), back)
+    assert (found.wrong, found.unsure) == (1, 1)
+
+
+def test_a_product_with_a_packed_weight() -> None:
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(16, 64, generator=generator).bfloat16()
+    weight = torch.randint(-128, 128, (32, 64), generator=generator).to(torch.int8)
+    scales = (torch.rand(32, generator=generator) / 100).bfloat16()
+    wrote = torch.ops.aten._weight_int8pack_mm.default(x, weight, scales)
+    expected = ran("aten._weight_int8pack_mm.default", *map(exact, (x, weight, scales)))
+    assert compare(wrote, expected).agrees
+    assert not compare(wrote, expected).unsure
+    assert compare(wrote * 1.06, expected).wrong
+
+
+def test_a_histogram_of_integers_is_exact() -> None:
+    """As mixtures of experts count their tokens; on the CPU torch has none."""
+    x = torch.tensor([0, 2, 2, 3], dtype=torch.int32)
+    expected = ran("aten.histc.default", exact(x), 4, 0, 3)
+    assert compare(torch.tensor([1, 0, 2, 1], dtype=torch.int32), expected).agrees
+    assert compare(torch.tensor([1, 0, 1, 2], dtype=torch.int32), expected).wrong == 2
+
+
 def test_a_sum_in_another_order_is_inside() -> None:
     x = torch.randn(1 << 16, generator=torch.Generator().manual_seed(1))
     expected = ran("aten.sum.default", exact(x))

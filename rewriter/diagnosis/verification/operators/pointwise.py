@@ -137,4 +137,4 @@ def converted(x: Bounded, kind: torch.dtype) -> Bounded:
         return replace(made, unrounded=x.bound())
     if x.is_real and (precision([x.dtype]) is precision([kind])):
         return Bounded(value, x.error, kind, x.terms, x.steps, x.through)
-    return rounded(value, x.error if x.is_real else None, kind, [x])
+    return rounded(value, x.error, kind, [x])

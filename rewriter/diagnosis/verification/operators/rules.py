@@ -130,11 +130,29 @@ def _copied(args: Any, kwargs: Any, kind: torch.dtype) -> Any:
     return spread if source.dtype == to.dtype else converted(spread, to.dtype)
 
 
+def _packed_product(args: Any, kwargs: dict[str, Any], kind: torch.dtype) -> Any:
+    """A product with the transpose of a weight of 8 bits, each row of which has a scale."""
+    x, weight, scales = args
+    factor = Bounded(weight.value.double().t(), None, torch.float32)
+    product = apply(torch.ops.aten.mm.default, (x, factor), {}, torch.float32)
+    return converted(apply(torch.ops.aten.mul.Tensor, (product, scales), {}, torch.float32), kind)
+
+
+def _counts(args: Any, kwargs: dict[str, Any], kind: torch.dtype) -> Any:
+    """A histogram, which torch has for integers on a GPU alone."""
+    call, x = caller(torch.ops.aten.histc.default, args, kwargs), args[0]
+    if x.error is not None or x.value.is_floating_point():
+        return sampled(call, [x], kind)
+    return Bounded(call(lambda one: one.value.double()).to(kind), None, kind)
+
+
 _COMPOSED: dict[str, Callable[[Any, dict[str, Any], torch.dtype], Any]] = {
     "prepare_softmax_online": _softmax_online,
     "iota": _iota,
     "fma": _fma,
     "copy": _copied,
+    "histc": _counts,
+    "_weight_int8pack_mm": _packed_product,
     "full": lambda args, kwargs, kind: constant(
         lambda _: torch.full(args[0], args[1], dtype=wide_type(kind)), kind
     ),

@@ -24,9 +24,9 @@ from rewriter.report.histogram import error_tiles
 from rewriter.report.model import facts
 from rewriter.report.sources import of_dump
 from rewriter.report.types import (
-    Finding,
     NextCommand,
     Report,
+    ReportedFinding,
     ReportedLaunch,
     ReportedRun,
     ReportedValue,
@@ -46,10 +46,12 @@ def report(comparison: Comparison, verdict: str = "", *, tiled: bool = True) -> 
     calls, sources = (_calls(comparison.a), _calls(comparison.b)), of_dump()
     runs = tuple(_run(run, calls, sources, tiled=tiled) for run in comparison.runs)
     findings = tuple(finding for run in runs for finding in run.findings)
-    findings += tuple(Finding("limit", "note", sentence(x)) for x in describe.limits(comparison))
+    findings += tuple(
+        ReportedFinding("limit", "note", sentence(x)) for x in describe.limits(comparison)
+    )
     if comparison.unpaired:
         text = f"Runs of one dump alone: {', '.join(comparison.unpaired)}."
-        findings += (Finding("unpaired", "note", text),)
+        findings += (ReportedFinding("unpaired", "note", text),)
     findings = tuple(sorted(findings, key=lambda finding: finding.severity != "finding"))
     return Report(
         title=f"A {comparison.a.absolute().name} and B {comparison.b.absolute().name}",
@@ -135,15 +137,17 @@ def _placed(launches: list[ReportedLaunch], run: RunDump | None) -> tuple[Report
     return tuple(made)
 
 
-def _findings(name: str, launches: tuple[ReportedLaunch, ...]) -> list[Finding]:
+def _findings(name: str, launches: tuple[ReportedLaunch, ...]) -> list[ReportedFinding]:
     findings = []
     both = [(launch, launch.difference) for launch in launches if launch.difference]
     culprits = [(launch, how) for launch, how in both if how.blame == "culprit"]
     for launch, how in culprits[:_LISTED]:
-        findings.append(Finding("culprit", "finding", sentence(_blamed(launch, how)), name, launch))
+        findings.append(
+            ReportedFinding("culprit", "finding", sentence(_blamed(launch, how)), name, launch)
+        )
     if len(culprits) > _LISTED:
         text = f"{len(culprits) - _LISTED:,} further launches begin to differ."
-        findings.append(Finding("culprits", "finding", text, name, culprits[_LISTED][0]))
+        findings.append(ReportedFinding("culprits", "finding", text, name, culprits[_LISTED][0]))
     ran = [launch for launch in launches if launch.is_launch]
     differing = [
         (launch, how)
@@ -156,11 +160,11 @@ def _findings(name: str, launches: tuple[ReportedLaunch, ...]) -> list[Finding]:
         if downstream:
             text += f", {downstream:,} of them because of what they were given"
         text += f"; the first is {differing[0][0]}."
-        findings.append(Finding("differs", "finding", text, name, differing[0][0]))
+        findings.append(ReportedFinding("differs", "finding", text, name, differing[0][0]))
     if alone := [launch for launch, how in both if not how.matched]:
         number = counted(len(alone), "launch has", "launches have", grouped=True)
         text = f"{number} no counterpart in the other dump, the first {alone[0]}."
-        findings.append(Finding("unmatched", "note", text, name, alone[0]))
+        findings.append(ReportedFinding("unmatched", "note", text, name, alone[0]))
     return findings
 
 

@@ -10,10 +10,16 @@ from dataclasses import replace
 
 from rewriter.core.dtypes import LARGEST, short_dtype
 from rewriter.core.text import counted, of_elements, some
-from rewriter.diagnosis.findings import Finding as Diagnosed
+from rewriter.diagnosis.findings import Finding
 from rewriter.dump.allowed import Allowed
 from rewriter.dump.rows import NonFinite, TensorRow
-from rewriter.report.types import CallOverview, Finding, ReportedLaunch, ReportedRun, ReportedValue
+from rewriter.report.types import (
+    CallOverview,
+    ReportedFinding,
+    ReportedLaunch,
+    ReportedRun,
+    ReportedValue,
+)
 
 # The types that a network overflows. Of the others, masks hold the largest values.
 _NARROW = ("float16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2")
@@ -35,7 +41,7 @@ def of_run(
     overflow: tuple[ReportedLaunch, ReportedLaunch] | None,
     absorbed: Collection[NonFinite],
     allowed: Allowed,
-) -> tuple[Finding, ...]:
+) -> tuple[ReportedFinding, ...]:
     """The findings of one run, faults first. `cut` says that its last line is incomplete,
     `overflow` which launch made infinities that another one turned into the first NaN, `absorbed`
     of which no result has any that a launch computed. What is `allowed` is no finding."""
@@ -67,8 +73,8 @@ def of_run(
 
 
 def of_diagnosis(
-    run: str, launches: Sequence[ReportedLaunch], diagnosed: Sequence[Diagnosed]
-) -> Iterator[Finding]:
+    run: str, launches: Sequence[ReportedLaunch], diagnosed: Sequence[Finding]
+) -> Iterator[ReportedFinding]:
     """What a diagnosis found of launches of this run, but for what the values show themselves."""
     at = {(x.place.launch, x.place.iteration): x for x in launches if x.is_launch}
     for finding in diagnosed:
@@ -77,13 +83,15 @@ def of_diagnosis(
             what = sentence(finding.headline)
             shown = "; ".join(x.strip() for x in finding.text[:_SHOWN])
             kind = "wrong" if finding.kind == "differs" else finding.kind
-            found = Finding(kind, "finding", f"{what} {shown}".strip(), run, launch, short=what)
+            found = ReportedFinding(
+                kind, "finding", f"{what} {shown}".strip(), run, launch, short=what
+            )
             yield replace(found, severity="note") if finding.certainty == "possible" else found
 
 
-def merged(per_run: Iterable[Sequence[Finding]]) -> tuple[Finding, ...]:
+def merged(per_run: Iterable[Sequence[ReportedFinding]]) -> tuple[ReportedFinding, ...]:
     """The findings of several runs: one that many share is there once, with their number."""
-    first: dict[tuple[object, ...], Finding] = {}
+    first: dict[tuple[object, ...], ReportedFinding] = {}
     for findings in per_run:
         for finding in findings:
             where = finding.launch
@@ -97,7 +105,9 @@ def merged(per_run: Iterable[Sequence[Finding]]) -> tuple[Finding, ...]:
 
 
 def verdict(
-    findings: Sequence[Finding], runs: Sequence[ReportedRun], calls: Sequence[CallOverview] = ()
+    findings: Sequence[ReportedFinding],
+    runs: Sequence[ReportedRun],
+    calls: Sequence[CallOverview] = (),
 ) -> str:
     """One sentence for the top of the page; `calls` are all of the dump, where `runs` are not."""
     total = sum(call.launches for call in calls) or sum(run.count for run in runs)
@@ -144,18 +154,18 @@ def magnitude(rows: Iterable[TensorRow]) -> float | None:
     return max((size for row in rows if (size := row.magnitude) is not None), default=None)
 
 
-def _ended(run: str, launches: Sequence[ReportedLaunch], cut: bool) -> list[Finding]:
+def _ended(run: str, launches: Sequence[ReportedLaunch], cut: bool) -> list[ReportedFinding]:
     last = launches[-1] if launches else None
     if last is not None and last.unfinished:
         if not any(value.row.phase == "after" for value in last.values):
             text = f"The record ends inside {last}: it was running when the program stopped."
         else:
             text = f"The record ends inside {last}: what it wrote is not there in full."
-        return [Finding("unfinished", "finding", text, run, last)]
+        return [ReportedFinding("unfinished", "finding", text, run, last)]
     if cut:
         where = "in its first line" if last is None else f"in the line after {last}"
         text = f"The record is cut short {where}: what followed is lost."
-        return [Finding("cut", "finding", text, run, last)]
+        return [ReportedFinding("cut", "finding", text, run, last)]
     return []
 
 
@@ -168,7 +178,7 @@ def _holds(launch: ReportedLaunch, what: NonFinite, allowed: Allowed) -> bool:
 
 def _non_finite(
     run: str, launches: Sequence[ReportedLaunch], what: NonFinite, allowed: Allowed
-) -> list[Finding]:
+) -> list[ReportedFinding]:
     """Where the first are, and where more begin."""
     word = _WORDS[what]
     holders = [launch for launch in launches if _holds(launch, what, allowed)]
@@ -180,13 +190,13 @@ def _non_finite(
         # Nobody saw it written: by a launch without probes, or in an input that was not recorded.
         short = f"{word} is first seen in what {reader} reads"
         text = f"{short}: {_holding(reader.read, what)}; what wrote it was not recorded."
-        findings.append(Finding(what, "finding", text, run, reader, short=f"{short}."))
+        findings.append(ReportedFinding(what, "finding", text, run, reader, short=f"{short}."))
     if first is not None:
         short, text = _begins(launches, first, what)
         if len(holders) > 1:
             reached = counted(len(holders) - 1, "later launch", "later launches", grouped=True)
             text += f" {reached} wrote {'it' if what == 'nan' else 'one'}, too."
-        findings.append(Finding(what, "finding", text, run, first, short=f"{short}."))
+        findings.append(ReportedFinding(what, "finding", text, run, first, short=f"{short}."))
     again = [
         launch
         for launch in holders[1:]
@@ -195,31 +205,31 @@ def _non_finite(
     if again:
         named = some([*map(str, again)], _LISTED)
         text = f"{word} begins anew, from finite inputs, at {named}."
-        findings.append(Finding(f"{what}-again", "finding", text, run, again[0]))
+        findings.append(ReportedFinding(f"{what}-again", "finding", text, run, again[0]))
     return findings
 
 
 def _overflow(
     run: str, launches: Sequence[ReportedLaunch], first: ReportedLaunch, maker: ReportedLaunch
-) -> list[Finding]:
+) -> list[ReportedFinding]:
     """Infinities that became NaN: the earlier of the two is the cause."""
     _, text = _begins(launches, first, "inf")
     text += f" {maker} read them, and no NaN, and wrote the first NaN."
     short = f"Infinities of {first} become NaN at {maker}."
-    return [Finding("inf", "finding", text, run, first, short=short)]
+    return [ReportedFinding("inf", "finding", text, run, first, short=short)]
 
 
-def _noted(finding: Finding) -> Finding:
+def _noted(finding: ReportedFinding) -> ReportedFinding:
     """Infinities that nothing turned into NaN, as a mask has them, are no fault by themselves."""
     return replace(finding, severity="note")
 
 
-def _without_result(finding: Finding) -> Finding:
+def _without_result(finding: ReportedFinding) -> ReportedFinding:
     """NaN that get into nothing which a call returns or updates are no fault by themselves."""
     return replace(_noted(finding), text=f"{finding.text} {_NO_RESULT}.")
 
 
-def _is_constant(finding: Finding) -> bool:
+def _is_constant(finding: ReportedFinding) -> bool:
     """Whether infinities were not computed: they came in, or their launch reads no such number."""
     return finding.launch is not None and not finding.launch.computes
 
@@ -262,7 +272,7 @@ def _given(launches: Sequence[ReportedLaunch], first: ReportedLaunch, what: NonF
     )
 
 
-def _near_overflow(run: str, launches: Sequence[ReportedLaunch]) -> list[Finding]:
+def _near_overflow(run: str, launches: Sequence[ReportedLaunch]) -> list[ReportedFinding]:
     """The result that comes nearest to the largest value of its type."""
     nearest: tuple[float, ReportedLaunch, TensorRow] | None = None
     for launch in launches:
@@ -277,10 +287,10 @@ def _near_overflow(run: str, launches: Sequence[ReportedLaunch]) -> list[Finding
         f"{row.arg} of {launch} comes to {share:.0%} of the largest {short_dtype(row.dtype)}, "
         f"{LARGEST[row.dtype]:g}."
     )
-    return [Finding("near-overflow", "note", text, run, launch)]
+    return [ReportedFinding("near-overflow", "note", text, run, launch)]
 
 
-def _jump(run: str, launches: Sequence[ReportedLaunch]) -> list[Finding]:
+def _jump(run: str, launches: Sequence[ReportedLaunch]) -> list[ReportedFinding]:
     """The launch that raised the magnitude most, if by much."""
     largest: tuple[float, ReportedLaunch, float, float] | None = None
     for launch in launches:
@@ -296,7 +306,7 @@ def _jump(run: str, launches: Sequence[ReportedLaunch]) -> list[Finding]:
         f"The largest jump in magnitude is at {launch}: "
         f"from max |x| {before:.4g} in what it read to {after:.4g} in what it wrote."
     )
-    return [Finding("jump", "note", text, run, launch)]
+    return [ReportedFinding("jump", "note", text, run, launch)]
 
 
 def floating(values: Iterable[ReportedValue]) -> list[TensorRow]:
@@ -304,17 +314,17 @@ def floating(values: Iterable[ReportedValue]) -> list[TensorRow]:
     return [row for row in measured(values) if row.is_floating]
 
 
-def _unmeasured(run: str, launches: Sequence[ReportedLaunch]) -> list[Finding]:
+def _unmeasured(run: str, launches: Sequence[ReportedLaunch]) -> list[ReportedFinding]:
     steps = [launch for launch in launches if launch.is_launch and not launch.unfinished]
     missing = [launch for launch in steps if not measured(launch.results)]
     if not missing or len(missing) == len(steps):
         return []
     of = counted(len(steps), "launch", grouped=True)
     text = f"Nothing was recorded of what {len(missing):,} of {of} wrote, the first {missing[0]}."
-    return [Finding("unmeasured", "note", text, run, missing[0])]
+    return [ReportedFinding("unmeasured", "note", text, run, missing[0])]
 
 
-def _files(run: str, launches: Sequence[ReportedLaunch]) -> list[Finding]:
+def _files(run: str, launches: Sequence[ReportedLaunch]) -> list[ReportedFinding]:
     """Files that do not hold what was recorded."""
     wrong = [(launch, value) for launch in launches for value in launch.values if value.note]
     if not wrong:
@@ -322,4 +332,4 @@ def _files(run: str, launches: Sequence[ReportedLaunch]) -> list[Finding]:
     launch, value = wrong[0]
     more = f" The same of {len(wrong) - 1:,} more." if len(wrong) > 1 else ""
     text = f"{value.row.arg} of {launch} has no histogram: {value.note}.{more}"
-    return [Finding("file", "note", text, run, launch)]
+    return [ReportedFinding("file", "note", text, run, launch)]

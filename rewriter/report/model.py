@@ -12,8 +12,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.text import some
 from rewriter.core.types import TrendStatistic
 from rewriter.diagnosis import nonfinite
-from rewriter.diagnosis.findings import Diagnosis
-from rewriter.diagnosis.findings import Finding as Diagnosed
+from rewriter.diagnosis.findings import Diagnosis, Finding
 from rewriter.diagnosis.next_commands import ALONE, alone, is_saved
 from rewriter.diagnosis.nonfinite_origin import (
     Origin,
@@ -38,9 +37,9 @@ from rewriter.report.histogram import histogram, tiles
 from rewriter.report.sources import of_dump
 from rewriter.report.types import (
     Bins,
-    Finding,
     NextCommand,
     Report,
+    ReportedFinding,
     ReportedLaunch,
     ReportedRun,
     ReportedValue,
@@ -93,7 +92,7 @@ def report(
     )
     merged = findings.merged([run.findings for run in chosen])
     if calls:
-        merged = (*merged, Finding("sampled", "note", overview.said(calls, len(called))))
+        merged = (*merged, ReportedFinding("sampled", "note", overview.said(calls, len(called))))
     judged = verdicts.of_dump(dump, called, merged, searched.verdicts)
     crash = next((verdict for verdict, _ in judged if isinstance(verdict, CrashVerdict)), None)
     conclusion = read_conclusion(dump.home)
@@ -130,13 +129,15 @@ def _without_skipped(run: ReportedRun, skipped: frozenset[str]) -> ReportedRun:
     """With a note in the place of findings about gradients that no weight has taken."""
     if run.name not in skipped:
         return run
-    note = Finding("skipped", "note", sentence(skipped_note(frozenset([run.name]))), run.name)
+    note = ReportedFinding(
+        "skipped", "note", sentence(skipped_note(frozenset([run.name]))), run.name
+    )
     left = (x for x in run.findings if x.kind not in findings.NON_FINITE)
     return replace(run, findings=(*left, note))
 
 
 def _following(
-    dump: Dump, runs: Sequence[ReportedRun], first: Finding | None
+    dump: Dump, runs: Sequence[ReportedRun], first: ReportedFinding | None
 ) -> NextCommand | None:
     """The launch of the first fault as a script, if its values were saved; without a fault, how to
     check values that are finite, which a dump says nothing about."""
@@ -162,7 +163,7 @@ def _title(dump: Dump) -> str:
 def _read_run(
     dumped: RunDump,
     sources: Mapping[str, str],
-    diagnosed: Sequence[Diagnosed] = (),
+    diagnosed: Sequence[Finding] = (),
     *,
     tensors: bool,
 ) -> ReportedRun:
@@ -242,18 +243,18 @@ def _overflow(
     return launches[maker.step.position], launches[origins[0].node.step.position]
 
 
-def _reported(dumped: RunDump, launches: Sequence[ReportedLaunch]) -> Iterator[Finding]:
+def _reported(dumped: RunDump, launches: Sequence[ReportedLaunch]) -> Iterator[ReportedFinding]:
     """What probes found out themselves: a fault of the device, inputs that do not fit."""
     if (row := next(dumped.having("error", ErrorRow), None)) is not None:
         launch = next((x for x in launches if _which(x) == row.which), None)
         when = "right after" if row.phase == "after" else "before"
         text = f"The device was found faulty {when} {launch or 'the first launch'}: {row.error}."
-        yield Finding("fault", "finding", text, dumped.name, launch)
+        yield ReportedFinding("fault", "finding", text, dumped.name, launch)
     wrong = [f"{row.name}: {row.unexpected}" for row in dumped.unexpected()]
     if wrong:
         inputs = next((x for x in launches if not x.is_launch), None)
         text = f"Inputs are not what it was compiled for: {'; '.join(wrong)}."
-        yield Finding("unexpected", "finding", text, dumped.name, inputs)
+        yield ReportedFinding("unexpected", "finding", text, dumped.name, inputs)
 
 
 def _which(launch: ReportedLaunch) -> tuple[int | None, int]:

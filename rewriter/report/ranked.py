@@ -15,7 +15,7 @@ from rewriter.comparison.dumps.replica import Divergence
 from rewriter.comparison.dumps.types import Comparison
 from rewriter.report import compared
 from rewriter.report.findings import sentence
-from rewriter.report.types import Finding, Report, ReportedLaunch, ReportedRun, Severity
+from rewriter.report.types import Report, ReportedFinding, ReportedLaunch, ReportedRun, Severity
 
 
 def report(result: Ranks) -> Report:
@@ -55,7 +55,7 @@ def _merged(result: Ranks) -> Comparison:
 
 def _findings(
     result: Ranks, shown: Mapping[int, tuple[ReportedRun, ReportedLaunch]]
-) -> Iterable[Finding]:
+) -> Iterable[ReportedFinding]:
     first = result.first
     if first is not None and result.parted is not None:
         text = describe_ranks.sentence(first, result.parted.rank)
@@ -69,7 +69,9 @@ def _findings(
             text = describe_ranks.sentence(divergence, replica.rank)
             yield _finding("given", "note", text, divergence, shown)
         if replica.comparison is None:
-            yield Finding("apart", "note", f"Rank {replica.rank} was not compared: {replica.why}.")
+            yield ReportedFinding(
+                "apart", "note", f"Rank {replica.rank} was not compared: {replica.why}."
+            )
 
 
 def _finding(
@@ -78,6 +80,6 @@ def _finding(
     text: str,
     divergence: Divergence,
     shown: Mapping[int, tuple[ReportedRun, ReportedLaunch]],
-) -> Finding:
+) -> ReportedFinding:
     run, launch = shown[id(divergence.launch)]
-    return Finding(kind, severity, sentence(text), run.name, launch)
+    return ReportedFinding(kind, severity, sentence(text), run.name, launch)

@@ -203,7 +203,7 @@ class ReportedLaunch:
 
 @printed("kind=dump_kind severity text run position launch=index times")
 @dataclass(frozen=True)
-class Finding:
+class ReportedFinding:
     """Something that a reader should know. A "note" is no fault in itself.
 
     It is about `launch` of the run named `run`; `times` counts the runs with the same finding.
@@ -247,7 +247,7 @@ class ReportedRun:
     artifact: str
     started: str
     launches: tuple[ReportedLaunch, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[ReportedFinding, ...]
     names: Names = NO_NAMES
     call: int = 0
 
@@ -300,7 +300,7 @@ class Report:
     path: str
     verdict: str
     facts: tuple[tuple[str, str], ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[ReportedFinding, ...]
     runs: tuple[ReportedRun, ...]
     compares: bool = False
     verdicts: tuple[FollowedVerdict, ...] = ()

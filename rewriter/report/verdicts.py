@@ -12,7 +12,7 @@ from rewriter.dump.document_files import was_stopped
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.execution.conclusion import Conclusion, read_conclusion, without_conclusion
 from rewriter.execution.dumped_wrappers import selection_of
-from rewriter.report.types import Finding, FollowedVerdict
+from rewriter.report.types import FollowedVerdict, ReportedFinding
 
 _ENDS = ("unfinished", "fault")  # findings that tell of a crash
 
@@ -25,7 +25,7 @@ def has_failed(dump: Dump, conclusion: Conclusion) -> bool:
 def of_dump(
     dump: Dump,
     runs: Sequence[RunDump],
-    findings: Sequence[Finding],
+    findings: Sequence[ReportedFinding],
     nonfinite: Sequence[NonFiniteVerdict],
 ) -> tuple[FollowedVerdict, ...]:
     """The verdicts of these runs, with those about values, each with the command that would tell

@@ -28,7 +28,7 @@ from rewriter.core.documents import as_json
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.findings import Diagnosis
-from rewriter.diagnosis.findings import Finding as Diagnosed
+from rewriter.diagnosis.findings import Finding
 from rewriter.diagnosis.next_commands import after_comparison
 from rewriter.dump.reading import open_dump
 from rewriter.execution.conclusion import Conclusion, write_conclusion
@@ -749,7 +749,7 @@ def test_without_histograms_no_torch_is_imported(tmp_path: Path) -> None:
 def test_what_a_diagnosis_found_is_a_finding_with_its_command(tmp_path: Path) -> None:
     dump = open_dump(write_dump(tmp_path / "model.dump", [*step(0), *step(1)]))
     about = {"run": "rank0/run0", "launch": 1, "kernel": "kernel_1", "text": ("  expected 1",)}
-    wrong = Diagnosed("wrong", "does not compute what it claims", "shown by its graph", **about)
+    wrong = Finding("wrong", "does not compute what it claims", "shown by its graph", **about)
     again = replace(wrong, run="rank0/run7")
     report = model.report(dump, diagnosis=Diagnosis((wrong, again), (), next="rewriter repro x"))
     (finding,) = report.findings
@@ -761,7 +761,7 @@ def test_what_a_diagnosis_found_is_a_finding_with_its_command(tmp_path: Path) ->
     assert "<code>rewriter repro x</code>" in text
     assert "computes something else" in text
     # What no values show is a finding, too: the page does not say that all is well.
-    outputs = Diagnosed(
+    outputs = Finding(
         "outputs", "the call returns something else", "", whole=True, run="rank0/run0"
     )
     report = model.report(dump, diagnosis=Diagnosis((outputs,), ()))

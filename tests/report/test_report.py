@@ -27,8 +27,7 @@ from rewriter.comparison.dumps.compare import compare
 from rewriter.core.documents import as_json
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
-from rewriter.diagnosis.findings import Diagnosis
-from rewriter.diagnosis.findings import Finding
+from rewriter.diagnosis.findings import Diagnosis, Finding
 from rewriter.diagnosis.next_commands import after_comparison
 from rewriter.dump.reading import open_dump
 from rewriter.execution.conclusion import Conclusion, write_conclusion

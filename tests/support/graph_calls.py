@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,10 +65,13 @@ class GraphCall:
         statement: str = "",
         buffers: Mapping[str, str] = {},
         twice: str = "",
+        numbers: Sequence[str] = (),
     ) -> GraphOutcome:
         """Check a launch that is given and writes these tensors, in the memory of `buffers`, and is
-        given one of them `twice`."""
+        given one of them `twice`, and those in `numbers` as numbers."""
         launch = self.skip(given, written, kernel=kernel, kind=kind, buffers=buffers)
+        args = (replace(x, type="number") if x.name in numbers else x for x in launch.args)
+        launch = replace(launch, args=tuple(args))
         again = (x for x in launch.args if x.name == twice)
         launch = replace(launch, args=(*launch.args, *again))
         rows = map(self._rows, (given, written))

@@ -70,7 +70,7 @@ class HeldValues:
         group: set[int] = set()
         for argument in launch.args:
             row = given.get(argument.name)
-            if argument.type != "tensor" or argument.role == "out" or row is None:
+            if argument.role == "out" or row is None:
                 continue
             variable, is_view = self._input(argument), not argument.expr.isidentifier()
             held = self.by(argument)

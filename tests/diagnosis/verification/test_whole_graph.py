@@ -34,6 +34,14 @@ def test_a_launch_is_accused_with_another_one_only_of_what_is_made_of_its_value(
     assert outcome.group == group
 
 
+def test_a_tensor_that_is_passed_as_a_number_is_known(tmp_path: Path) -> None:
+    """On a GPU, such as the step of an optimizer, which is on the CPU."""
+    claims = {("buf1", 0): "neg", ("buf2", 0): "mul"}
+    call = GraphCall(tmp_path, _GRAPH, {"x": _X, "y": _Y}, claims=claims)
+    outcome = call.launch({"x": _X, "y": _Y}, {**_RIGHT, "buf2": _X}, numbers=["y"])
+    assert [(x.arg, x.agrees) for x in outcome.results] == [("buf1", True), ("buf2", False)]
+
+
 _PRODUCTS = """\
 class GraphModule(torch.nn.Module):
     def forward(self, x: "f32[4, 4][4, 1]cpu", v: "f32[4, 4][4, 1]cpu", w: "f32[4, 4][4, 1]cpu"):

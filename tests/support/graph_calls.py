@@ -70,7 +70,7 @@ class GraphCall:
         """Check a launch that is given and writes these tensors, in the memory of `buffers`, and is
         given one of them `twice`, and those in `numbers` as numbers."""
         launch = self.skip(given, written, kernel=kernel, kind=kind, buffers=buffers)
-        args = (replace(x, type="number") if x.name in numbers else x for x in launch.args)
+        args = (replace(x, type="scalar") if x.name in numbers else x for x in launch.args)
         launch = replace(launch, args=tuple(args))
         again = (x for x in launch.args if x.name == twice)
         launch = replace(launch, args=(*launch.args, *again))

@@ -83,6 +83,7 @@ _HALVES = "at::vec::VectorizedN<{0},2> tmp_acc0_vec = 0;\n    tmp_acc0_vec = tmp
 _MM = "extern_kernels.mm(arg0_1, reinterpret_tensor(arg1_1, (8, 4), {}), out=buf9)"
 _ADDMM = "extern_kernels.addmm(arg0_1, arg1_1, arg1_1, alpha=1, beta=1, out=buf9)"
 _MADE = "buf{0} = " + _EMPTY + "\ncpp_fused_0(arg0_1, arg1_1, buf{0})\n"
+_INPUTS = "\n".join(f"assert_size_stride(arg{n}_1, (8, 8), (8, 1))" for n in (0, 1))
 _NODE = "# Source Nodes: [a]\ncpp_fused_0(arg0_1, arg1_1, buf9)"
 _FIRST = "# Source Nodes: [a]\ncpp_fused_0(arg0_1, arg1_1, buf{})\ndel arg0_1\n"
 _REUSE = f"buf1 = buf0; del buf0  # reuse\nbuf9 = {_EMPTY}\ncpp_fused_0(buf1, buf1, buf9)"
@@ -250,6 +251,11 @@ WRAPPER: Rows = {
         "cpp_fused_0(arg0_1, arg1_1, buf0)\ncpp_fused_0(arg0_1, arg1_1, buf9)",
         None,
     ),
+    "an input that was released": (
+        "another input",
+        f"{_INPUTS}\nbuf9 = {_EMPTY}\ndel arg1_1\ncpp_fused_0(arg0_1, arg0_1, buf9)",
+        None,
+    ),
     "a call whose result has no other name": (
         "missing launch",
         "buf9 = torch.ops.aten.topk.default(arg0_1, 3)",
@@ -259,6 +265,11 @@ WRAPPER: Rows = {
     "a view of a part": ("wrong offset", _MM.format("(12, 1), 4"), ("), 4", "), 0")),
     "alpha": ("wrong constant by 0.1", _ADDMM, ("alpha=1", "alpha=1.1")),
     "beta": ("wrong epilogue", _ADDMM, ("beta=1", "beta=0")),
+    "inputs of one layout": (
+        "another input",
+        f"{_INPUTS}\nbuf9 = {_EMPTY}\ncpp_fused_0(arg0_1, arg0_1, buf9)",
+        ("arg0_1, arg0_1", "arg1_1, arg1_1"),
+    ),
     "buffers of one layout": ("swapped operands", f"{_TWO}\n{_BOTH}", ("buf0, buf1", "buf1, buf0")),
     "memory that is read later": (
         "stale reuse",
@@ -412,10 +423,12 @@ def test_every_kind_is_planted_in_every_form() -> None:
         sources = _recorded(CPU, form, *models)
         kinds = {x.kind for x in corpus(sources, 60, 0)}
         nowhere = {"dropped reduction tail", "unwritten region", "wrong type"}
+        nowhere |= {"another input"} if form != "python" else set()
         assert {x.name for x in KINDS} - kinds <= nowhere
     packages = corpus(_recorded(CPU, "aoti", "mlp", "conv", "customop"), 60, 0)
     missing = {x.name for x in KINDS} - {x.kind for x in packages}
     nowhere = {
+        "another input",
         "dropped reduction tail",
         "stale reuse",
         "lost update",

@@ -335,6 +335,8 @@ def of_verification(
         other = "other " if findings else ""
         says = "computes what it claims to" if computed == 1 else "compute what they claim to"
         ruled_out = f"{other}wrong kernels: {launches}: {computed} {says}"
+        in_part = sum(x.outcome == "agrees" and bool(x.results and x.reason) for x in checks)
+        ruled_out += f", {in_part} of these in part of their results" if in_part else ""
         ruled_out += verification_text.by_arguments(verification)
     if suspects and ruled_out:
         ruled_out += f"; {len(suspects)} could not be checked: {', '.join(_reasons(verification))}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.faults.kinds.arithmetic import (
+    AnotherInput,
     CommutedOperands,
     HalfOverflow,
     LostConversion,
@@ -37,6 +38,7 @@ from benchmarks.faults.kinds.results import (
 KINDS: tuple[Kind, ...] = (
     WrongOperator(),
     SwappedOperands(),
+    AnotherInput(),
     WrongMask(),
     WrongStride(),
     WrongOffset(),

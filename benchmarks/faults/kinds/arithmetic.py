@@ -90,6 +90,30 @@ class SwappedOperands(KernelKind):
                 yield Change(what, (edit,), (target.launch.index,))
 
 
+class AnotherInput(Kind):
+    """A launch is given another input of the call, of the same layout: the weight of another layer.
+
+    In Python wrappers alone, which say how each input lies in memory.
+    """
+
+    name = "another input"
+
+    def changes(self, target: Target) -> Iterator[Change]:
+        source, launch = target.source, target.launch
+        layouts = dict(re.findall(r"assert_size_stride\((arg\w+|primals\w+), (\(.*)", source.text))
+        start, text = line_of(source, launch)
+        read = {one.buffer for one in launch.args if one.role == "in"} & layouts.keys()
+        released = set(re.findall(r"\bdel (\w+)", source.text[:start]))
+        for first in sorted(read):
+            for second in sorted(layouts.keys() - released):
+                if layouts[first] != layouts[second] or re.search(rf"\b{second}\b", text):
+                    continue
+                edit = Edit(start, start + len(text), re.sub(rf"\b{first}\b", second, text))
+                yield Change(
+                    f"{launch.kernel} is given {second}, not {first}", (edit,), (launch.index,)
+                )
+
+
 class CommutedOperands(KernelKind):
     """Harmless: `a + b` becomes `b + a`, so no launch may be named."""
 

@@ -137,8 +137,8 @@ class LaunchCheck(RecordedLaunch):
 
 # Why nothing is known of a value.
 ANYTHING = (
-    "its graph gives no definite value: rounding errors may make anything of it, or it is NaN, or of "
-    "uninitialised memory"
+    "its graph gives no definite value: rounding errors may make anything of it, or it is NaN, or "
+    "of uninitialised memory"
 )
 
 

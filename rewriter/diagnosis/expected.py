@@ -73,6 +73,10 @@ class ComparedCall:
         names = ", ".join(output.arg for output in self.wrong[:_LISTED])
         what = f"{len(self.wrong)} of {compared} ({names}) are not as expected"
         text = tuple(map(_line, self.wrong[:_LISTED]))
+        if self.narrow:
+            text += (
+                f"what amplifies a rounding of {self.narrow}, such as a steep softmax, may do this",
+            )
         shown = "shown by the outputs that are right"
         finding = Finding.of_call(self.run, "outputs", what, shown, text=text)
         return made((finding,))
@@ -209,30 +213,35 @@ def _as_bits(got: torch.Tensor, want: torch.Tensor) -> Iterator[torch.Tensor]:
 def _compare(name: str, got: torch.Tensor, want: torch.Tensor, narrow: str) -> Checked:
     """Compare element by element, with the looser tolerance of the two types.
 
-    What is computed from a narrow type is as far off as that is, relative to the largest element: a
-    kernel keeps float32 where eager rounds, and what is small may be a sum of what is not. A number
-    of 8 bits that was rounded from such a value may be the next one.
+    What is computed from a narrow type may be two of its steps off at the largest element: a kernel
+    keeps float32 where eager rounds, and what is small may be a sum of what is not. A tenth of that
+    is allowed for one number of a wider type, such as a loss, in which such errors cancel out. A
+    number of 8 bits that was rounded from such a value may be the next one.
     """
     import torch
 
     from rewriter.diagnosis.verification.bounded import Bounded, wide
     from rewriter.diagnosis.verification.judge import compare
 
+    dtype = want.dtype
     names = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in (got, want))
     allowed = default(*names)
-    if narrow and want.is_floating_point():
-        rtol = max(allowed.rtol, default(narrow, narrow).rtol)
-        finite = want[want.isfinite()].abs().double()
-        allowed = Tolerance(rtol, rtol * float(finite.max()) if finite.numel() else allowed.atol)
-    elif narrow and want.dtype in (torch.int8, torch.uint8):
+    got, want = (wide(tensor.detach()) for tensor in (got.reshape(want.shape), want))
+    if narrow and dtype in (torch.int8, torch.uint8):
         allowed = Tolerance(0.0, 1.0)
         got, want = got.double(), want.double()  # those of integers are exact
-    got, want = (wide(tensor.detach()) for tensor in (got.reshape(want.shape), want))
     if want.is_floating_point():
         got = got.to(torch.promote_types(got.dtype, want.dtype))
     size = (want.to(torch.uint8) if want.dtype == torch.bool else want).abs().double()
-    bound = torch.where(size.isfinite(), allowed.atol + allowed.rtol * size, 0.0)
+    bound = allowed.atol + allowed.rtol * size
     claim = f"rtol {allowed.rtol:g}, atol {allowed.atol:g} allowed"
+    if narrow and dtype.is_floating_point:
+        steps = 4 * ROUNDING[narrow] / (10 if size.numel() == 1 and names[1] != narrow else 1)
+        finite = size[size.isfinite()]
+        most = steps * float(finite.max()) if finite.numel() else 0.0
+        bound = bound.clamp_min(most)
+        claim += f", or {most:.3g}, for {narrow} in the call"
+    bound = torch.where(size.isfinite(), bound, 0.0)
     return Checked(name, claim, compare(got, Bounded(want, bound)))
 
 

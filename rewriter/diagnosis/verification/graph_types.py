@@ -102,14 +102,25 @@ def named_sizes(text: str, shape: Sequence[int]) -> dict[str, int]:
 
 def graph_sizes(graph: FxGraph, rows: Collection[EventRow]) -> dict[str, int]:
     """The named sizes of a graph, by the recorded inputs of a call."""
-    symbols = {x: match[1] for x, text in graph.types.items() if (match := _SYMBOL.fullmatch(text))}
-    sizes = call_sizes(symbols, rows)
+    sizes = call_sizes(_symbols(graph), rows)
     by_name = {row.name: row for row in rows}
     for name, text in graph.types.items():
         row = by_name.get(name)
         if isinstance(row, TensorRow):
             sizes |= named_sizes(text, row.shape)
     return sizes
+
+
+def inner_sizes(graph: FxGraph, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The named sizes of a graph inside of one that has these. The names of inputs are its own:
+    what is a tensor in it may be a size outside."""
+    own = {x: sizes[name] for x, name in _symbols(graph).items() if name in sizes}
+    return {x: size for x, size in sizes.items() if x not in graph.types} | own
+
+
+def _symbols(graph: FxGraph) -> dict[str, str]:
+    found = ((x, _SYMBOL.fullmatch(text)) for x, text in graph.types.items())
+    return {x: match[1] for x, match in found if match}
 
 
 def call_sizes(symbols: Mapping[str, str], rows: Iterable[EventRow]) -> dict[str, int]:

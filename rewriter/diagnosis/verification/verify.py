@@ -15,7 +15,7 @@ from rewriter.diagnosis.verification.bounded import UncheckedError, exact, in_sh
 from rewriter.diagnosis.verification.evaluate import UnregisteredError
 from rewriter.diagnosis.verification.fragments import check_fragment
 from rewriter.diagnosis.verification.given_graphs import GivenGraphs, graph_text
-from rewriter.diagnosis.verification.graph_types import call_sizes, graph_sizes
+from rewriter.diagnosis.verification.graph_types import call_sizes, graph_sizes, inner_sizes
 from rewriter.diagnosis.verification.judge import compare_recorded
 from rewriter.diagnosis.verification.operators import products
 from rewriter.diagnosis.verification.received import LaunchValues
@@ -137,7 +137,8 @@ class _Call:
             if inside := [x for x in launches if x.scope == name]:
                 claims = values_inside(inside, name, inner).held
                 names = inner_names(inside, inner)
-                made = partial(WholeGraph, inner, inside, claims, self._run, {}, sizes, names)
+                known = inner_sizes(inner, sizes)
+                made = partial(WholeGraph, inner, inside, claims, self._run, {}, known, names)
                 found[name] = made
         return found
 

@@ -70,6 +70,8 @@ class WholeGraph:
     _last: int = field(default=-1, init=False)  # the launch that was checked last
     # What the launches called whose results are not known: any node of these may be theirs.
     _missed: set[str] = field(default_factory=set, init=False)
+    # The operators of which a launch has a value that several nodes have: it took all of these.
+    _shared: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self._types = Evaluator(self._graph, {}, self._sizes)
@@ -136,6 +138,9 @@ class WholeGraph:
         for name, argument in values.results.items():
             nodes, row = found[name], values.written[name]
             self._taken.update(nodes)
+            if len(nodes) > 1:  # all but one of them are results of other launches
+                several = (self._graph.call_of(self._graph.nodes[x]) for x in nodes)
+                self._shared |= {x.operator for x in several if x is not None}
             view = self._view(nodes, row, evaluator) if nodes else ""
             sources, is_checked = {} if nodes else dict(known), name not in outcome.unknown
             held = Held(nodes, view, row, launch.index, sources, group, is_checked)
@@ -241,12 +246,16 @@ class WholeGraph:
         launch, nodes = values.launch, self._graph.nodes.values()
         own = called(launch)
         number = sum(x.operator in own or x.operator.rstrip("_") in own for x in nodes)
-        if own & self._missed or number != sum(bool(own & called(x)) for x in self._launches):
+        calls_of = sum(bool(own & called(x)) for x in self._launches)
+        if number != calls_of or own & (self._missed | self._shared):
             return None
         first: Checked | None = None
+        given = [x for x in launch.tensors if x.role != "out"]
         waiting = self._candidates(launch, row, {*self._graph.nodes}, is_call=True)
         for name in sorted(waiting, key=lambda x: x != claim):
             node = self._graph.call_of(self._graph.nodes[name]) or self._graph.nodes[name]
+            if len(given) == 2 and bias_of_convolution(node.call):
+                return None  # a kernel adds it later
             evaluator = self._held.established(node, values)
             statement = self._graph.statement(name)
             checked = Checked(
@@ -258,7 +267,6 @@ class WholeGraph:
                 return checked
             other = f"it is given other values than those of {statement}"
             first = first or Checked.as_a_whole(row.arg, statement, other)
-        given = (x for x in launch.tensors if x.role != "out")
         return first if all(map(self._held.is_checked, given)) else None
 
     def _view(self, nodes: tuple[str, ...], row: TensorRow, evaluator: Evaluator) -> str:

@@ -230,6 +230,47 @@ def test_a_program_agrees(
     assert found["coverage"] >= 0.8
 
 
+# The values of several nodes are equal; inside of the condition, another input is the first one.
+ALIKE = """
+import torch
+
+
+@torch.compile
+def power(w, u):
+    v = torch.ones(8, 8)
+    for _ in range(3):
+        v = w @ v
+        v = v / v.max()
+    return v, u @ v
+
+
+def sine(a, b):
+    return (a.sin() @ b) @ b.t()
+
+
+@torch.compile(dynamic=True)
+def choice(x, w):
+    return torch.cond(x.sum() > 0, lambda a, b: (a @ b).relu() @ b, sine, (x, w)) @ w
+
+
+torch.manual_seed(0)
+with torch.no_grad():
+    power(torch.eye(8) * 2, torch.randn(8, 8))
+    choice(-torch.randn(8, 8).abs(), torch.randn(8, 8))
+"""
+
+
+@exhaustive
+def test_calls_of_one_operator_whose_values_are_alike_agree(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text(ALIKE)
+    found = programs.document("verify", "-d", "D", "--", sys.executable, "model.py")
+    assert found["differ"] == 0
+    assert found["coverage"] >= 0.8
+
+
 @exhaustive
 def test_kernels_are_the_same_again_and_without_vectors(
     wrapper: Path, capfd: pytest.CaptureFixture[str]

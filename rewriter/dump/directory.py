@@ -53,11 +53,16 @@ def _is_one(path: Path) -> bool:
     return (path / "manifest.json").is_file()
 
 
+def _is_interrupted(path: Path) -> bool:
+    """Whether a directory has what a diagnosis that did not end leaves, and nothing else."""
+    return path.is_dir() and all(x.name in _RUNS and _is_one(x) for x in path.iterdir())
+
+
 def require_free(path: Path, *, overwrite: bool) -> bool:
     """Whether a dump has to be replaced. Raises if it must not be, or if it is not a dump."""
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return False
-    is_dump = _is_one(of_diagnosis(path)) or (path / DIAGNOSIS).is_file()
+    is_dump = _is_one(path) or (path / DIAGNOSIS).is_file() or _is_interrupted(path)
     if is_dump and overwrite:
         return True
     what = "holds a dump already" if is_dump else "exists and is no dump"

@@ -142,7 +142,7 @@ class _Fragment:
             shape = self._given[argument.name].shape
             sizes |= named_sizes(self._graph.types.get(name, ""), shape)
         # A kernel that is used again may be given other sizes than those that its fragment names.
-        if all(self._sizes.get(name, size) == size for name, size in sizes.items()):
+        if self._is_own and all(self._sizes.get(x, size) == size for x, size in sizes.items()):
             sizes = {**self._sizes, **sizes}
         known: dict[str, Bounded] = {}
         for name, argument in pairs:

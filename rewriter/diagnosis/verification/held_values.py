@@ -24,7 +24,7 @@ class Held:
     `made` is the launch. If no node matches, `sources` are the values that the launch could compute
     from, and `group` the launches that received them. `view` is the view of the node that it is;
     empty if several are possible. There is no `row` where what the launch wrote was not saved.
-    `is_checked` says that it was compared with what it is.
+    `is_checked` says that it was compared with what it is, and `agrees` that it is that.
     """
 
     nodes: tuple[str, ...]
@@ -34,6 +34,7 @@ class Held:
     sources: Mapping[str, Bounded] = field(default_factory=dict)
     group: tuple[int, ...] = ()
     is_checked: bool = False
+    agrees: bool = False
 
 
 @dataclass
@@ -142,12 +143,12 @@ class HeldValues:
                 kind = kind.contiguous()
             known[node] = exact(received.layouts(tensor, source, kind, viewed=viewed)[0])
 
-    def is_checked(self, argument: Argument) -> bool:
-        """Whether a tensor that a launch is given is an input, or a result that was checked."""
+    def is_right(self, argument: Argument) -> bool:
+        """Whether a tensor that a launch is given is an input, or a result that agreed."""
         held = self.by(argument)
         if held is None:
             return bool(self._input(argument))
-        return held.is_checked
+        return held.agrees
 
     def established(
         self, node: FxNode, values: LaunchValues, but: frozenset[str] = frozenset()

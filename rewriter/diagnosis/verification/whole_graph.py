@@ -70,7 +70,7 @@ class WholeGraph:
     _last: int = field(default=-1, init=False)  # the launch that was checked last
     # What the launches called whose results are not known: any node of these may be theirs.
     _missed: set[str] = field(default_factory=set, init=False)
-    # The operators of which a launch has a value that several nodes have: it took all of these.
+    # The operators of which a launch may be another node than those that it took.
     _shared: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
@@ -138,12 +138,14 @@ class WholeGraph:
         for name, argument in values.results.items():
             nodes, row = found[name], values.written[name]
             self._taken.update(nodes)
-            if len(nodes) > 1:  # all but one of them are results of other launches
+            is_guess = name in outcome.unknown or outcome.route == "arguments"
+            if len(nodes) > 1 or is_guess:  # another launch may be the one of these
                 several = (self._graph.call_of(self._graph.nodes[x]) for x in nodes)
                 self._shared |= {x.operator for x in several if x is not None}
             view = self._view(nodes, row, evaluator) if nodes else ""
             sources, is_checked = {} if nodes else dict(known), name not in outcome.unknown
-            held = Held(nodes, view, row, launch.index, sources, group, is_checked)
+            agrees = any(x.arg == row.arg and x.agrees for x in outcome.results)
+            held = Held(nodes, view, row, launch.index, sources, group, is_checked, agrees)
             self._held.hold(argument, held)
         if problem is not None and not outcome.results:
             raise problem
@@ -214,7 +216,8 @@ class WholeGraph:
             name = items.get(place, "") if items else node
             row = values.written[argument.name]
             nodes, made = (name,) if name else (), values.launch.index
-            self._held.hold(argument, Held(nodes, name, row, made, is_checked=is_checked))
+            held = Held(nodes, name, row, made, is_checked=is_checked, agrees=is_checked)
+            self._held.hold(argument, held)
             if name and self._fits(name, row):
                 recorded = calls.as_recorded(row.size)
                 found.append(Checked(row.arg, self._graph.statement(name), recorded))
@@ -239,19 +242,22 @@ class WholeGraph:
         return again if all(x.agrees for x in again) else found
 
     def _by_others(self, claim: str, row: TensorRow, values: LaunchValues) -> Checked | None:
-        """The check of a result of an operator that is no node by what its call was given: by what
-        earlier launches left for the nodes that call the operator, and have no launch yet. `None`
-        if one of these is not known, if what it was given may be what is wrong, or if the launches
-        may not be one for each node."""
+        """The check of a result of an operator that is no node computed from what its call was
+        given: that may be another tensor. So it is compared with each node of the operator that has
+        no launch yet, computed from what earlier launches left. `None` if that shows nothing: a
+        value is not known, what it was given may be wrong, or launches and nodes may not be one for
+        each other."""
         launch, nodes = values.launch, self._graph.nodes.values()
         own = called(launch)
         number = sum(x.operator in own or x.operator.rstrip("_") in own for x in nodes)
-        calls_of = sum(bool(own & called(x)) for x in self._launches)
-        if number != calls_of or own & (self._missed | self._shared):
+        launches = sum(bool(own & called(x)) for x in self._launches)
+        if number != launches or own & (self._missed | self._shared):
             return None
         first: Checked | None = None
         given = [x for x in launch.tensors if x.role != "out"]
         waiting = self._candidates(launch, row, {*self._graph.nodes}, is_call=True)
+        if len(waiting) == _MOST:
+            return None  # there may be more
         for name in sorted(waiting, key=lambda x: x != claim):
             node = self._graph.call_of(self._graph.nodes[name]) or self._graph.nodes[name]
             if len(given) == 2 and bias_of_convolution(node.call):
@@ -267,7 +273,7 @@ class WholeGraph:
                 return checked
             other = f"it is given other values than those of {statement}"
             first = first or Checked.as_a_whole(row.arg, statement, other)
-        return first if all(map(self._held.is_checked, given)) else None
+        return first if all(map(self._held.is_right, given)) else None
 
     def _view(self, nodes: tuple[str, ...], row: TensorRow, evaluator: Evaluator) -> str:
         """Which view of a node a result is; empty if that is not known."""

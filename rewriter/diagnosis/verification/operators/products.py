@@ -81,7 +81,8 @@ def grouped(args: Any, kwargs: dict[str, Any]) -> Callable[[Callable[[Bounded], 
     something in the places of its operands: one product for each group of rows, of columns, or of
     terms, whose ends are its third argument.
 
-    Raises `UncheckedError` if a group has no end or if what is behind the last one is not written.
+    Raises `UncheckedError` for a bias, for ends that rounding decides, and if something is behind
+    the last group, which is not written.
     """
     first, second, *rest = args
     ends = rest[0] if rest else kwargs.get("offs")
@@ -90,6 +91,8 @@ def grouped(args: Any, kwargs: dict[str, Any]) -> Callable[[Callable[[Bounded], 
     stops = [] if ends is None else [int(x) for x in ends.value.tolist()]
     spans = list(pairwise([0, *stops]))
     shape = (first.value.ndim, second.value.ndim)
+    if ends is None and shape != (3, 3):
+        raise UncheckedError("_grouped_mm without the ends of its groups")
     whole = {(2, 3): first.value.shape[0], (3, 2): second.value.shape[-1]}.get(shape)
     if whole is not None and stops and stops[-1] != whole:
         raise UncheckedError("behind its last group _grouped_mm writes nothing")

@@ -140,12 +140,14 @@ class WholeGraph:
             self._taken.update(nodes)
             is_guess = name in outcome.unknown or outcome.route == "arguments"
             if len(nodes) > 1 or is_guess:  # another launch may be the one of these
-                several = (self._graph.call_of(self._graph.nodes[x]) for x in nodes)
-                self._shared |= {x.operator for x in several if x is not None}
+                own = (self._graph.nodes[x] for x in nodes if x in self._graph.nodes)
+                sources = (self._graph.call_of(x) for x in own)
+                self._shared |= {x.operator for x in sources if x is not None}
             view = self._view(nodes, row, evaluator) if nodes else ""
-            sources, is_checked = {} if nodes else dict(known), name not in outcome.unknown
+            is_checked = name not in outcome.unknown
             agrees = any(x.arg == row.arg and x.agrees for x in outcome.results)
-            held = Held(nodes, view, row, launch.index, sources, group, is_checked, agrees)
+            given = {} if nodes else dict(known)
+            held = Held(nodes, view, row, launch.index, given, group, is_checked, agrees)
             self._held.hold(argument, held)
         if problem is not None and not outcome.results:
             raise problem

@@ -42,6 +42,11 @@ def test_a_tensor_that_is_passed_as_a_number_is_known(tmp_path: Path) -> None:
     assert [(x.arg, x.agrees) for x in outcome.results] == [("buf1", True), ("buf2", False)]
 
 
+def test_what_should_be_a_copy_of_an_input_that_it_is_not_given_is_unknown(tmp_path: Path) -> None:
+    call = GraphCall(tmp_path, _GRAPH, {"x": _X, "y": _Y}, claims={("buf0", 0): "x"})
+    assert call.launch({"y": _Y}, {"buf0": _X + 3}).unknown == ["buf0"]
+
+
 _PRODUCTS = """\
 class GraphModule(torch.nn.Module):
     def forward(self, x: "f32[4, 4][4, 1]cpu", v: "f32[4, 4][4, 1]cpu", w: "f32[4, 4][4, 1]cpu"):
